@@ -1,0 +1,42 @@
+"""What an adapter may lack, in one typed object."""
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+__all__ = ["CAPABILITY_NAMES", "Capabilities"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What an adapter can do beyond the least that every adapter does.
+
+    An adapter's test class overrides the fixture `capabilities` and sets to False what it lacks. Whatever isn't
+    listed there is required, and what isn't listed here can't be waived. A test that needs a lacking capability is
+    expected to fail; where it passes, the declaration is wrong and the test fails.
+
+    Attributes:
+        concurrent_writers: Transactions that write different rows can be open at the same time, so that a claimer
+            skips a row that another transaction holds instead of waiting for the whole database.
+        wake_ups: The adapter is a `WorkNotifier`.
+        priorities: The transport delivers higher priorities first.
+        due_times: The transport keeps a job back until it is due.
+        serves_filter: The transport delivers only what the claimer serves.
+        conditional_put: The blob store lets exactly one of several `if_absent` writers win.
+        long_keys: The blob store takes keys of 900 characters.
+    """
+
+    concurrent_writers: bool = True
+    wake_ups: bool = True
+    priorities: bool = True
+    due_times: bool = True
+    serves_filter: bool = True
+    conditional_put: bool = True
+    long_keys: bool = True
+
+    def has(self, name: str) -> bool:
+        """Whether the adapter has the capability of that name."""
+        return bool(getattr(self, name))
+
+
+CAPABILITY_NAMES: Final = frozenset(field.name for field in fields(Capabilities))
+"""What `pytest.mark.needs` may name."""

@@ -1,0 +1,28 @@
+"""Runs the Python blocks of the Markdown files; the blocks of one file share a namespace and a folder."""
+
+import contextlib
+import tempfile
+from typing import Any
+
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+
+
+def _enter(namespace: dict[str, Any]) -> None:
+    stack = contextlib.ExitStack()
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="stagewright-docs-"))
+    stack.enter_context(contextlib.chdir(folder))
+    namespace["__name__"] = "__main__"
+    namespace["_leave"] = stack.close
+
+
+def _leave(namespace: dict[str, Any]) -> None:
+    namespace["_leave"]()
+
+
+pytest_collect_file = Sybil(
+    parsers=[PythonCodeBlockParser(), SkipParser()],
+    patterns=["*.md"],
+    setup=_enter,
+    teardown=_leave,
+).pytest()

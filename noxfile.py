@@ -1,0 +1,221 @@
+"""Everything that can be run: `nox -l` lists it, `nox -s tests` is the command of the README."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import nox
+
+if sys.version_info < (3, 11):
+    sys.exit("Stagewright needs Python 3.11 or later; this is " + sys.version.split()[0])
+
+HERE = Path(__file__).resolve().parent
+REPORTS = HERE / "build" / "reports"
+CONSTRAINTS = ("-c", "constraints.txt")
+PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
+EXTRAS = {"packages/core": "[cli]"}
+
+TEST_TOOLS = ["coverage", "hypothesis", "pytest", "pytest-asyncio", "pytest-xdist", "sybil"]
+# The typing tests run the type checkers.
+TYPE_TOOLS = ["basedpyright", "mypy", "nox"]
+LINT_TOOLS = ["import-linter", "ruff"]
+
+nox.options.sessions = ["tests"]
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.download_python = "never"
+nox.options.error_on_missing_interpreters = False
+
+
+def _prepare_environment() -> None:
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.setdefault("UV_COMPILE_BYTECODE", "1")
+    os.environ.setdefault("UV_PYTHON_DOWNLOADS", "never")
+    cache = Path(os.environ.get("UV_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    standing = next(folder for folder in (cache, *cache.parents) if folder.exists())
+    if not os.access(standing, os.W_OK):
+        os.environ.setdefault("UV_NO_CACHE", "1")
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    if versions.is_dir():
+        names = [path.name for path in versions.iterdir() if re.fullmatch(r"3\.1[1-9]\.\d+", path.name)]
+        # pyenv's shims answer only for selected versions.
+        if names:
+            names.sort(key=lambda name: [int(part) for part in name.split(".")])
+            os.environ["PYENV_VERSION"] = ":".join(names)
+
+
+_prepare_environment()
+
+
+def distributions() -> list[str]:
+    return [
+        *sorted(path.parent.as_posix() for path in Path("packages").glob("*/pyproject.toml")),
+        "conformance",
+    ]
+
+
+def source_folders() -> list[str]:
+    return [f"{folder}/src" for folder in (*distributions(), "tests/support")]
+
+
+def test_folders() -> list[str]:
+    folders = [f"{folder}/tests" for folder in distributions()]
+    folders += sorted(path.as_posix() for path in Path("tests").iterdir() if path.name != "support")
+    return [folder for folder in folders if any(Path(folder).rglob("*.py"))]
+
+
+def install_everything(session: nox.Session, *tools: str) -> None:
+    members = [f"./{folder}{EXTRAS.get(folder, '')}" for folder in (*distributions(), "tests/support")]
+    editable = [argument for member in members for argument in ("-e", member)]
+    session.install(*CONSTRAINTS, *editable, *tools)
+
+
+def run_pytest(session: nox.Session, *arguments: str, name: str | None = None) -> None:
+    report = REPORTS / f"{name or session.name}.xml"
+    session.run("python", "-m", "pytest", f"--junitxml={report}", *arguments)
+
+
+def in_parallel() -> list[str]:
+    return ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile"]
+
+
+def check_style(session: nox.Session) -> None:
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+def check_types(session: nox.Session) -> None:
+    # Same-named test files are one module to mypy, so each tests folder has a run of its own.
+    session.run("mypy", *source_folders(), "examples", "noxfile.py", "conftest.py")
+    for folder in test_folders():
+        session.run("mypy", folder)
+    session.run("basedpyright", "--pythonpath", f"{session.bin}/python")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Style, types, imports, and all tests and documents, on the Python that started nox.
+
+    With arguments after `--`, pytest alone, with them.
+    """
+    install_everything(session, *TEST_TOOLS, *TYPE_TOOLS, *LINT_TOOLS)
+    if session.posargs:
+        run_pytest(session, *session.posargs)
+        return
+    check_style(session)
+    check_types(session)
+    session.run("lint-imports", "--no-cache", "--no-logo")
+    run_pytest(session, *in_parallel())
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style and the one-way imports: what pre-commit calls."""
+    install_everything(session, *LINT_TOOLS)
+    check_style(session)
+    session.run("lint-imports", "--no-cache", "--no-logo")
+
+
+@nox.session(name="format")
+def format_(session: nox.Session) -> None:
+    """Puts the code in order."""
+    session.install(*CONSTRAINTS, "ruff")
+    session.run("ruff", "check", "--fix", ".")
+    session.run("ruff", "format", ".")
+
+
+@nox.session
+def exports(session: nox.Session) -> None:
+    """Writes the frozen list of public names anew."""
+    install_everything(session, *TEST_TOOLS)
+    session.run("python", "-m", "stagewright_test_support.architecture.public_exports", "--write")
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Runs the digest workflow on this repository's own documents."""
+    session.install(*CONSTRAINTS, "./packages/core[cli]")
+    report = HERE / "build" / "demo" / "report.md"
+    report.unlink(missing_ok=True)
+    target = "examples/digest/workflow.py:workflow"
+    session.run("stagewright", "run", target, "--input", "folder=docs", "--input", f"output={report}")
+    if not report.is_file():
+        session.error(f"the demo wrote no {report}")
+    session.log(f"the report is in {report}")
+
+
+@nox.session
+def conformance(session: nox.Session) -> None:
+    """The conformance suite on the adapters in memory, and the broken doubles that must fail it."""
+    install_everything(session, *TEST_TOOLS)
+    run_pytest(session, "conformance/tests", *session.posargs)
+
+
+@nox.session(python=PYTHONS)
+def matrix(session: nox.Session) -> None:
+    """All tests on every Python that is found."""
+    install_everything(session, *TEST_TOOLS, *TYPE_TOOLS)
+    run_pytest(session, *(session.posargs or in_parallel()))
+
+
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """All tests with branch coverage; the report is in build/coverage."""
+    install_everything(session, *TEST_TOOLS, *TYPE_TOOLS)
+    session.run("coverage", "erase")
+    session.run("coverage", "run", "-m", "pytest", *session.posargs)
+    session.run("coverage", "combine")
+    session.run("coverage", "html", "--directory", "build/coverage/html")
+    session.run("coverage", "report")
+
+
+def names_that_git_would_clone() -> list[str]:
+    """Tracked files and those that could be; nothing where git can't tell."""
+    if shutil.which("git") is None:
+        return []
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=HERE,
+        capture_output=True,
+        check=False,
+    )
+    return [name for name in listed.stdout.decode().split("\0") if (HERE / name).is_file()]
+
+
+def copy_of_the_clone(folder: Path) -> Path:
+    copy = folder / "fresh clone"
+    names = names_that_git_would_clone()
+    for name in names:
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(HERE / name, copy / name)
+    if "README.md" not in names:
+        ignored = shutil.ignore_patterns(".*", "build", "dist", "__pycache__")
+        shutil.copytree(HERE, copy, ignore=ignored, dirs_exist_ok=True)
+    return copy
+
+
+@nox.session
+def newcomer(session: nox.Session) -> None:
+    """Core alone from a fresh clone in a fresh environment, and the README's script on it."""
+    with tempfile.TemporaryDirectory(prefix="stagewright newcomer ") as name:
+        clone = copy_of_the_clone(Path(name))
+        session.install(str(clone / "packages" / "core"))
+        session.chdir(name)
+        session.run("python", str(clone / "tests" / "newcomer" / "first_steps.py"), str(clone / "README.md"))
+        session.chdir(HERE)
+
+
+@nox.session
+def dist(session: nox.Session) -> None:
+    """Builds wheels and sdists, checks what is in them, and installs the wheels."""
+    target = HERE / "build" / "dist"
+    shutil.rmtree(target, ignore_errors=True)
+    session.install(*CONSTRAINTS, "build")
+    for folder in distributions():
+        session.run("python", "-m", "build", "--outdir", str(target), folder)
+    session.run("python", "tests/packaging/check_archives.py", str(target))
+    session.install(*CONSTRAINTS, *(str(wheel) for wheel in sorted(target.glob("*.whl"))))
+    session.run("python", "-I", "-c", "import stagewright, stagewright_conformance")

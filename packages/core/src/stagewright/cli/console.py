@@ -1,0 +1,30 @@
+"""How results are written: for people on a terminal, plainly into a pipe."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["output_console", "plain_table"]
+
+_PIPE_WIDTH: Final = 1_000
+
+
+def output_console() -> Console:
+    """The console of standard output; into a pipe, lines are neither wrapped nor coloured."""
+    is_terminal = sys.stdout.isatty()
+    return Console(
+        width=None if is_terminal else _PIPE_WIDTH, highlight=False, markup=False, soft_wrap=not is_terminal
+    )
+
+
+def plain_table(head: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
+    """A table without lines."""
+    table = Table(*head, box=box.SIMPLE, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    return table

@@ -1,0 +1,51 @@
+"""What authors write: stages, workflows, and the types of what flows between them."""
+
+from stagewright.definitions.builder import WorkflowBuilder, define_workflow
+from stagewright.definitions.context import (
+    AbortReason,
+    AbortSignal,
+    BlockingStageContext,
+    BlockingStageStorage,
+    EmptyConfig,
+    StageContext,
+    StageReference,
+    StageStorage,
+)
+from stagewright.definitions.plan import ExecutionPlan
+from stagewright.definitions.registry import WorkflowRegistry
+from stagewright.definitions.results import NotReady, Ready, StageResult, Suspend
+from stagewright.definitions.retry_policy import RetryPolicy
+from stagewright.definitions.schema import Schema
+from stagewright.definitions.snapshot import structure_hash
+from stagewright.definitions.stage import Stage, StageMode
+from stagewright.definitions.stage_definition import define_stage, stage
+from stagewright.definitions.stage_ids import StageIds
+from stagewright.definitions.workflow import Workflow
+
+__all__ = [
+    "AbortReason",
+    "AbortSignal",
+    "BlockingStageContext",
+    "BlockingStageStorage",
+    "EmptyConfig",
+    "ExecutionPlan",
+    "NotReady",
+    "Ready",
+    "RetryPolicy",
+    "Schema",
+    "Stage",
+    "StageContext",
+    "StageIds",
+    "StageMode",
+    "StageReference",
+    "StageResult",
+    "StageStorage",
+    "Suspend",
+    "Workflow",
+    "WorkflowBuilder",
+    "WorkflowRegistry",
+    "define_stage",
+    "define_workflow",
+    "stage",
+    "structure_hash",
+]

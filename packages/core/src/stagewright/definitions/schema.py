@@ -1,0 +1,235 @@
+"""A declared type: how values of it become JSON, how JSON becomes values of it, and what it looks like."""
+
+from collections.abc import Callable, Mapping
+from types import NoneType, UnionType
+from typing import Any, Generic, Literal, Union, cast, get_args, get_origin, overload
+
+import pydantic_core
+from typing_extensions import TypedDict, TypeVar
+
+from stagewright.definitions.codec import Codec, build_codec
+from stagewright.definitions.exactness import find_coercion, find_difference, refuse_unkeepable
+from stagewright.definitions.json_schema import canonical_json_schema
+from stagewright.definitions.schema_problems import problems_of
+from stagewright.errors import DefinitionError, Problem, SchemaMismatchError, ValueNotSerializableError
+from stagewright.json_values import Json, child_path, require_json
+
+__all__ = ["Schema"]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Schema(Generic[T_co]):
+    """Any type that a pydantic `TypeAdapter` accepts, held to one rule: a value and its JSON form say the same.
+
+    What is written is read back at once, and refused when it differs in value or type from what went in.
+    """
+
+    __slots__ = ("_codec", "_is_native", "_json_schema", "_takes_nothing", "annotation")
+
+    annotation: object
+    """The type, as it was given."""
+
+    def __init__(self, annotation: object, *, takes_nothing: bool = False) -> None:
+        """Use `Schema.of` or `Schema.none`."""
+        self.annotation = annotation
+        self._takes_nothing = takes_nothing
+        self._is_native = _is_native(annotation)
+        self._codec = build_codec(annotation)
+        self._json_schema: list[Json] = []
+
+    @overload
+    @classmethod
+    def of(cls, annotation: type[T]) -> "Schema[T]": ...
+    @overload
+    @classmethod
+    def of(cls, annotation: object) -> "Schema[Any]": ...
+    @classmethod
+    def of(cls, annotation: object) -> "Schema[Any]":
+        """The schema of a type.
+
+        A type that names classes which don't exist yet is completed on first use.
+
+        Raises:
+            DefinitionError: If pydantic can't make a schema of the type.
+        """
+        return Schema(annotation)
+
+    @classmethod
+    def none(cls) -> "Schema[None]":
+        """The schema of "takes nothing": it accepts None and `{}`, and reads anything as None."""
+        return Schema(None, takes_nothing=True)
+
+    @classmethod
+    def of_members(cls, members: "Mapping[str, Schema[Any]]") -> "Schema[dict[str, Any]]":
+        """The schema of a dict with exactly these keys."""
+        make = cast("Callable[[str, dict[str, object]], object]", TypedDict)
+        return Schema(make("Outputs", {name: schema.annotation for name, schema in members.items()}))
+
+    @property
+    def takes_nothing(self) -> bool:
+        """Whether this is `Schema.none()`."""
+        return self._takes_nothing
+
+    def load(self, stored: Json, *, what: str) -> T_co:
+        """Read stored JSON as the declared type.
+
+        Raises:
+            SchemaMismatchError: If it doesn't fit.
+        """
+        if self._takes_nothing:
+            return cast(T_co, None)
+        return self._read(stored, what)
+
+    def dump(self, value: object, *, what: str) -> Json:
+        """The JSON form of a value.
+
+        Raises:
+            SchemaMismatchError: If the value doesn't fit the type.
+            ValueNotSerializableError: If it fits, and its JSON form would not give it back.
+        """
+        return self.keep(value, what=what)[0]
+
+    def keep(self, value: object, *, what: str) -> tuple[Json, T_co]:
+        """The JSON form of a value, and the value as that form gives it back; raises like `dump`."""
+        if self._takes_nothing:
+            self._require_nothing(value, what)
+            return None, cast(T_co, None)
+        if self._is_native and _is_json(value):
+            validated = self._validated(value, what)
+            return cast(Json, validated), self._read(cast(Json, validated), what)
+        refuse_unkeepable(value, what=what)
+        validated = self._validated(value, what)
+        dumped = self._dumped(validated, what)
+        try:
+            back = self._read(dumped, what)
+        except SchemaMismatchError as error:
+            first = error.problems[0]
+            problem = f"what is written can't be read back: {first.message}"
+            raise ValueNotSerializableError(what, first.path, problem) from error
+        found = find_difference(validated, back) or find_coercion(value, validated)
+        if found is not None:
+            raise ValueNotSerializableError(what, *found)
+        return dumped, back
+
+    def accept(self, value: object, *, what: str) -> Json:
+        """The JSON form of what a caller gave, once it fits: exact JSON stays as it is, other values are dumped.
+
+        Raises:
+            SchemaMismatchError: If it doesn't fit.
+            ValueNotSerializableError: If it fits, and its JSON form would not give it back.
+        """
+        if self._takes_nothing:
+            self._require_nothing(value, what)
+            return cast(Json, value)
+        if not _is_json(value):
+            return self.dump(value, what=what)
+        self._read(cast(Json, value), what)
+        return cast(Json, value)
+
+    def json_schema(self) -> Json:
+        """The type's structure in canonical form; what can't be expressed is marked, never an exception."""
+        if not self._json_schema:
+            self._json_schema.append(canonical_json_schema(self.codec.adapter))
+        return self._json_schema[0]
+
+    @property
+    def codec(self) -> Codec:
+        """Pydantic's side of the type.
+
+        Raises:
+            DefinitionError: If the type names a class that still doesn't exist.
+        """
+        if self._codec is None:
+            self._codec = build_codec(self.annotation)
+        if self._codec is None:
+            problem = "it names a class that isn't defined; define it before the type is used"
+            raise DefinitionError(f"the type {self.annotation!r}", (problem,))
+        return self._codec
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Schema):
+            return NotImplemented
+        return self._takes_nothing == other._takes_nothing and self.annotation == other.annotation
+
+    def __hash__(self) -> int:
+        try:
+            return hash((self._takes_nothing, self.annotation))
+        except TypeError:  # an annotation may hold a dict or a list as metadata
+            return hash((self._takes_nothing, type(self.annotation)))
+
+    def __repr__(self) -> str:
+        return "Schema.none()" if self._takes_nothing else f"Schema.of({self.annotation!r})"
+
+    def _read(self, stored: Json, what: str) -> T_co:
+        try:
+            return cast(T_co, self.codec.validator.validate_json(pydantic_core.to_json(stored)))
+        except DefinitionError:
+            raise
+        except Exception as error:
+            raise SchemaMismatchError(what, problems_of(error, stored)) from error
+
+    def _validated(self, value: object, what: str) -> object:
+        codec = self.codec
+        try:
+            return codec.validator.validate_python(value)
+        except Exception as error:
+            # Types that are strict in Python may still be written as JSON: a date as text, a tuple as a list.
+            if isinstance(value, dict | list) and _is_json(value):
+                return self._read(cast(Json, value), what)
+            raise SchemaMismatchError(what, problems_of(error, value)) from error
+
+    def _dumped(self, validated: object, what: str) -> Json:
+        try:
+            dumped = self.codec.serializer.to_python(
+                validated, mode="json", by_alias=True, round_trip=True, warnings=False
+            )
+        except Exception as error:
+            path, problem = _first_undumpable(validated, "$", error)
+            raise ValueNotSerializableError(what, path, problem) from error
+        return require_json(dumped, what=what)
+
+    def _require_nothing(self, value: object, what: str) -> None:
+        if value is not None and value != {}:
+            raise SchemaMismatchError(what, (Problem(path="$", message="nothing is taken here; give None"),))
+
+
+def _is_json(value: object) -> bool:
+    try:
+        require_json(value, what="")
+    except ValueNotSerializableError:
+        return False
+    return True
+
+
+def _is_native(annotation: object) -> bool:
+    """Whether values of the type are JSON already, so that exact JSON needs no second look."""
+    if annotation in (None, NoneType, bool, int, float, str, Any, object):
+        return True
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return all(type(argument) in (bool, int, str, NoneType) for argument in arguments)
+    if origin in (Union, UnionType) or origin is list:
+        return all(_is_native(argument) for argument in arguments)
+    return origin is dict and arguments[0] is str and _is_native(arguments[1])
+
+
+def _first_undumpable(value: object, path: str, error: Exception) -> tuple[str, str]:
+    """Where dumping fails: the smallest member that can't be dumped by itself, else the whole."""
+    members: list[tuple[object, object]] = []
+    if isinstance(value, dict):
+        members = list(cast("dict[object, object]", value).items())
+    elif isinstance(value, list | tuple | set | frozenset):
+        members = list(enumerate(cast("list[object]", value)))
+    else:
+        members = list(cast("dict[object, object]", getattr(value, "__dict__", {})).items())
+    for key, member in members:
+        try:
+            pydantic_core.to_jsonable_python(member, by_alias=True, bytes_mode="base64")
+        except Exception as inner:
+            return _first_undumpable(member, child_path(path, key), inner)
+    return (
+        path,
+        f"it can't be written as JSON: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+    )

@@ -1,0 +1,30 @@
+"""Sending some stages elsewhere."""
+
+from collections.abc import Collection
+
+from stagewright.ports import ActivityExecutor, ActivityOutcome, ActivityRun
+from stagewright.runtime.local_executor import LocalExecutor
+
+__all__ = ["RoutingExecutor"]
+
+
+class RoutingExecutor:
+    """Gives the listed stages to one executor and all others to another.
+
+    Args:
+        remote: Runs the listed stages.
+        remote_stage_ids: Their ids.
+        local: Runs all others; by default they run in this process.
+    """
+
+    def __init__(
+        self, remote: ActivityExecutor, remote_stage_ids: Collection[str], *, local: ActivityExecutor | None = None
+    ) -> None:
+        self._remote = remote
+        self._remote_stage_ids = frozenset(remote_stage_ids)
+        self._local = local or LocalExecutor()
+
+    async def run(self, activity: ActivityRun) -> ActivityOutcome:
+        """Run a body where its stage belongs."""
+        executor = self._remote if activity.stage.id in self._remote_stage_ids else self._local
+        return await executor.run(activity)

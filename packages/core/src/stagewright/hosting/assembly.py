@@ -1,0 +1,195 @@
+"""The composition root: ports from URLs, and a kernel over them."""
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import Final, TypeAlias, TypeVar, cast
+
+from stagewright.definitions import Workflow, WorkflowRegistry
+from stagewright.duration import Duration
+from stagewright.errors import DefinitionError, PortNotServedError
+from stagewright.hosting.memory_adapters import built_in_adapters
+from stagewright.kernel import Kernel, Middleware
+from stagewright.plugins import AdapterOptions, AdapterSet, PluginRunner, PluginSet, discover_plugins
+from stagewright.plugins.adapters import redacted
+from stagewright.ports import (
+    ActivityExecutor,
+    AICallLogger,
+    BlobStore,
+    Clock,
+    EventSink,
+    IdSource,
+    JobTransport,
+    KernelServices,
+    Persistence,
+    RandomSource,
+    StepLedger,
+)
+from stagewright.ports import WorkflowRegistry as RegistryPort
+from stagewright.system import SystemClock
+
+__all__ = ["DEFAULT_URL", "Workflows", "open_kernel"]
+
+P = TypeVar("P")
+
+DEFAULT_URL: Final = "sqlite+aiosqlite:///stagewright.db"
+
+Workflows: TypeAlias = Workflow | Iterable[Workflow] | RegistryPort[Workflow]
+"""What a process serves: a workflow, several, or any object that finds them with `get(id)`."""
+
+_log: Final = logging.getLogger("stagewright.plugins")
+
+
+@asynccontextmanager
+async def open_kernel(
+    workflows: Workflows,
+    url: str | Persistence = DEFAULT_URL,
+    *,
+    job_transport: str | JobTransport | None = None,
+    blob_store: str | BlobStore | None = None,
+    step_ledger: str | StepLedger | None = None,
+    event_sink: str | EventSink | None = None,
+    clock: Clock | None = None,
+    services: KernelServices | None = None,
+    executor: ActivityExecutor | None = None,
+    ids: IdSource | None = None,
+    random: RandomSource | None = None,
+    middleware: Sequence[Middleware] = (),
+    spill_threshold_bytes: float = 65_536,
+    idempotency_stale_after: Duration | None = "10m",
+    create_schema: bool | None = None,
+    plugins: PluginSet | None = None,
+) -> AsyncIterator[Kernel]:
+    """Open every port from its URL, yield a kernel over them, and close what was opened, the last first.
+
+    One URL is enough: a port that isn't given comes from `url`. A URL that is given several times is opened once. A
+    port that is given as an object is used as it is and not closed.
+
+    Args:
+        workflows: A workflow, several of them, or a registry.
+        url: Where the state of runs is kept, such as `memory://`, which is new and empty each time.
+        job_transport: Who brings jobs to workers.
+        blob_store: Where large values are kept.
+        step_ledger: Where durable steps are kept.
+        event_sink: Who receives events; by default the event plugins of all installed plugins.
+        clock: The source of time; by default the adapter's, or else the machine's.
+        services: What bodies get beside the ports; by default the log of model calls that `url` has.
+        executor: Who runs bodies; by default they run here.
+        ids: The source of ids.
+        random: The source of randomness.
+        middleware: Wrapped around every dispatch, inside that of installed plugins, the first outermost.
+        spill_threshold_bytes: Outputs with more bytes of JSON go to the blob store.
+        idempotency_stale_after: A key in progress for this long is taken over; None never.
+        create_schema: Whether a missing schema is made; None: for what is new and local, never on a server.
+        plugins: What is installed; None finds out, an empty `PluginSet()` leaves all of it aside.
+
+    Raises:
+        UnknownSchemeError: If no adapter opens one of the URLs.
+        PluginConflictError: If two plugins claim something that is needed.
+        PortNotServedError: If a URL doesn't serve the port it was given for.
+    """
+    registry = _registry_of(workflows)
+    installed = discover_plugins() if plugins is None else plugins
+    async with AsyncExitStack() as stack:
+        ports = _Ports(stack, installed, AdapterOptions(create_schema=create_schema, clock=clock), url)
+        persistence = await ports.open("persistence", url, lambda served: served.persistence)
+        home = ports.home
+        yield Kernel(
+            persistence=persistence,
+            job_transport=await ports.open(
+                "job_transport", job_transport, lambda served: served.job_transport
+            ),
+            step_ledger=await ports.open_optional(
+                "step_ledger", step_ledger, lambda served: served.step_ledger
+            ),
+            blob_store=await ports.open("blob_store", blob_store, lambda served: served.blob_store),
+            event_sink=(
+                PluginRunner(installed.event_plugins())
+                if event_sink is None
+                else await ports.open("event_sink", event_sink, lambda served: served.event_sink)
+            ),
+            run_reader=home.run_reader,
+            clock=clock or home.clock or SystemClock(),
+            registry=registry,
+            services=_with_logger(services, home.ai_call_logger),
+            executor=executor,
+            ids=ids,
+            random=random,
+            middleware=(*installed.middleware(), *middleware),
+            spill_threshold_bytes=spill_threshold_bytes,
+            idempotency_stale_after=idempotency_stale_after,
+        )
+
+
+class _Ports:
+    """Opens URLs, each once, and takes ports from what they serve."""
+
+    def __init__(
+        self, stack: AsyncExitStack, installed: PluginSet, options: AdapterOptions, home: str | Persistence
+    ) -> None:
+        self._stack = stack
+        self._options = options
+        self._home = home
+        self._opened: dict[str, AdapterSet] = {}
+        self._registry = built_in_adapters()
+        self._registry.include(installed.adapters())
+        self._failed = tuple(plugin.id for plugin in installed.failed)
+        for plugin in installed.failed:
+            _log.warning("plugin %s is not used: %s", plugin.id, plugin.problem)
+
+    @property
+    def home(self) -> AdapterSet:
+        """What the persistence's own URL serves; nothing but itself where it was given as an object."""
+        if isinstance(self._home, str):
+            return self._opened[self._home]
+        return AdapterSet(persistence=self._home)
+
+    async def open(self, port: str, given: str | P | None, take: Callable[[AdapterSet], P | None]) -> P:
+        """The port: as it was given, or from the URL that was given, or from the persistence's.
+
+        Raises:
+            PortNotServedError: If the URL doesn't serve it.
+        """
+        found = await self.open_optional(port, given, take)
+        if found is None:
+            shown = redacted(self._home) if isinstance(self._home, str) else type(self._home).__name__
+            raise PortNotServedError(port, shown, self.home.served)
+        return found
+
+    async def open_optional(
+        self, port: str, given: str | P | None, take: Callable[[AdapterSet], P | None]
+    ) -> P | None:
+        """Like `open`; None if the port wasn't given and the persistence's URL doesn't serve it."""
+        if given is None:
+            return take(self.home)
+        if not isinstance(given, str):
+            return given
+        served = await self._served_by(given)
+        found = take(served)
+        if found is None:
+            raise PortNotServedError(port, redacted(given), served.served)
+        return found
+
+    async def _served_by(self, url: str) -> AdapterSet:
+        if url not in self._opened:
+            opener = self._registry.opener_of(url, failed_plugins=self._failed)
+            self._opened[url] = await self._stack.enter_async_context(opener(url, self._options))
+        return self._opened[url]
+
+
+def _registry_of(workflows: Workflows) -> RegistryPort[Workflow]:
+    if isinstance(workflows, Workflow):
+        return WorkflowRegistry([workflows])
+    if callable(getattr(workflows, "get", None)) and not isinstance(workflows, dict):
+        return cast("RegistryPort[Workflow]", workflows)
+    if isinstance(workflows, Iterable) and not isinstance(workflows, dict | str):
+        return WorkflowRegistry(workflows)
+    what = type(workflows).__name__
+    raise DefinitionError("open_kernel", (f"a {what} is no workflow, no list of them and no registry",))
+
+
+def _with_logger(services: KernelServices | None, logger: AICallLogger | None) -> KernelServices | None:
+    if logger is None or (services is not None and services.ai_logger is not None):
+        return services
+    return replace(services or KernelServices(), ai_logger=logger)

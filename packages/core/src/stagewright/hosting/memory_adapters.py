@@ -1,0 +1,36 @@
+"""The scheme `memory`, which the core itself serves."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from stagewright.memory import (
+    InMemoryBlobStore,
+    InMemoryDatabase,
+    InMemoryJobTransport,
+    InMemoryPersistence,
+    InMemoryStepLedger,
+)
+from stagewright.plugins import AdapterOptions, AdapterRegistry, AdapterSet
+
+__all__ = ["built_in_adapters", "open_memory"]
+
+
+@asynccontextmanager
+async def open_memory(url: str, options: AdapterOptions) -> AsyncIterator[AdapterSet]:
+    """Open a new, empty database in memory, whatever the URL's name; it goes when this is left."""
+    database = InMemoryDatabase(clock=options.clock)
+    persistence = InMemoryPersistence(database)
+    yield AdapterSet(
+        persistence=persistence,
+        job_transport=InMemoryJobTransport(database),
+        step_ledger=InMemoryStepLedger(database),
+        blob_store=InMemoryBlobStore(database),
+        run_reader=persistence,
+    )
+
+
+def built_in_adapters() -> AdapterRegistry:
+    """The adapters that need no plugin."""
+    registry = AdapterRegistry("stagewright-core")
+    registry.add("memory", open_memory)
+    return registry

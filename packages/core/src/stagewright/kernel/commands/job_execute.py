@@ -1,0 +1,297 @@
+"""`job.execute`: run the body of one stage and record how it ended, in three phases."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar, Final, Literal, cast
+
+from stagewright.definitions import AbortSignal, Stage, Workflow
+from stagewright.errors import (
+    InvalidCommandError,
+    Problem,
+    RunNotFoundError,
+    RunNotRunningError,
+    SpilledPayloadUnavailableError,
+    SupersededError,
+)
+from stagewright.json_values import Json
+from stagewright.kernel.command import Command, Id
+from stagewright.kernel.context import KernelPorts
+from stagewright.kernel.idempotency import KeyedCommand
+from stagewright.kernel.procedures.begin_execution import begin_execution
+from stagewright.kernel.procedures.execution import Execution, JobRef
+from stagewright.kernel.procedures.load_activity import load_activity
+from stagewright.kernel.procedures.record_outcome import Recorded, record_outcome
+from stagewright.kernel.procedures.store_output import StoredOutput, discard_output, store_output
+from stagewright.kernel.rules.ghosts import GhostReason, ghost_of
+from stagewright.kernel.unit_of_work import UnitOfWork, in_transaction
+from stagewright.ports import ActivityOutcome, BodyFailed, BodyReturned
+from stagewright.records import ErrorRecord, RunRecord, StoredStage
+from stagewright.runtime.abort import NeverAborted
+from stagewright.runtime.claim_check import load_spilled
+from stagewright.runtime.failure import describe_exception
+from stagewright.status import Status
+
+__all__ = ["ExecuteJob", "ExecuteJobResult", "JobRef", "handle"]
+
+_log: Final = logging.getLogger("stagewright.kernel")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecuteJobResult:
+    """How the execution ended.
+
+    Attributes:
+        outcome: `completed`, `suspended` or `failed`.
+        output: The stage's output once completed.
+        error: Why it failed, or why it must not run.
+        next_poll_at: When a suspended stage is looked at next, in UTC.
+        will_retry: Whether a failed stage gets another attempt.
+        retryable: Whether another attempt could have helped.
+        ghost: Whether nothing was recorded, because the job must not run, or not here, or not any more.
+        ghost_reason: `orphan` (discard the job), `race` (deliver it again) or `version` (hand it back).
+    """
+
+    outcome: Literal["completed", "suspended", "failed"]
+    output: Json = None
+    error: ErrorRecord | None = None
+    next_poll_at: datetime | None = None
+    will_retry: bool = False
+    retryable: bool = False
+    ghost: bool = False
+    ghost_reason: GhostReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExecuteJob(Command[ExecuteJobResult]):
+    """Execute a stage.
+
+    Attributes:
+        run_id: The run.
+        workflow_id: The run's workflow.
+        stage_id: The stage.
+        job: The delivery that this execution answers. Where the transport takes part in the persistence's
+            transactions, its acknowledgement, the outcome and the run's next step are one transaction. Without it
+            the first failure is final, and `TransitionRun` moves the run on.
+        idempotency_key: A repetition gets the first outcome; hosts don't need it, the job's fence does that work.
+        abort: Set while the body runs to tell it to stop; its outcome is discarded then.
+
+    Raises:
+        RunNotFoundError: If there is no such run.
+        UnknownWorkflowError: If the workflow isn't registered here.
+        UnknownStageError: If the workflow has no such stage.
+    """
+
+    type: ClassVar[str] = "job.execute"
+
+    run_id: Id
+    workflow_id: Id
+    stage_id: Id
+    _: KW_ONLY
+    job: JobRef | None = None
+    idempotency_key: Id | None = None
+    abort: Any = field(default=None, compare=False)  # Any: pydantic can't check a Protocol; it is an AbortSignal
+
+
+async def handle(command: ExecuteJob, ports: KernelPorts) -> ExecuteJobResult:
+    """Execute, under the command's key if it has one. A ghost is no result to keep: the job may come again."""
+    if command.idempotency_key is None:
+        return await _execute(command, ports, None)
+    keyed = KeyedCommand(ports, command, command.idempotency_key, ExecuteJobResult)
+    kept = await keyed.acquire(ports.persistence)
+    if kept is not None:
+        return cast(ExecuteJobResult, kept)
+    try:
+        result = await _execute(command, ports, keyed)
+    except BaseException:
+        await _release(keyed, ports)
+        raise
+    if result.ghost:
+        await _release(keyed, ports)
+    return result
+
+
+async def _execute(command: ExecuteJob, ports: KernelPorts, keyed: KeyedCommand | None) -> ExecuteJobResult:
+    workflow = ports.workflow(command.workflow_id)
+    run = await ports.persistence.get_run(command.run_id)
+    if run is None:
+        raise RunNotFoundError(command.run_id)
+    if run.workflow_id != workflow.id:
+        problem = Problem(path="$.workflow_id", message=f"run {run.id!r} is a run of workflow {run.workflow_id!r}")
+        raise InvalidCommandError(command.type, (problem,))
+    reason = ghost_of(run, workflow.definition_version)
+    if reason is not None:
+        return _ghost(reason, _why_ghost(run, workflow))
+    stage = workflow.stage(command.stage_id)
+    stages = await ports.persistence.get_stages_by_run(run.id)
+    record = next((one for one in stages if one.stage_id == stage.id), None)
+    standing = None if record is None else await _standing_result(command, ports, record, keyed)
+    if standing is not None:
+        return standing
+    try:
+        record = await _started(command, ports, run, workflow, stage, record)
+    except (RunNotRunningError, SupersededError) as overtaken:
+        return await _overtaken(ports, command.run_id, overtaken)
+    execution = Execution(
+        run_id=run.id, workflow=workflow, stage=stage, record=record, job=command.job, advances=_advances(command, ports)
+    )
+    outcome = await _run_body(command, ports, execution, run, stages)
+    if command.abort is not None and command.abort.is_set:
+        await _keep_logs(ports, outcome)
+        return _aborted(command.abort)
+    return await _record(command, ports, execution, outcome, keyed)
+
+
+async def _standing_result(
+    command: ExecuteJob, ports: KernelPorts, record: StoredStage, keyed: KeyedCommand | None
+) -> ExecuteJobResult | None:
+    """The answer for a stage whose body must not run now: it ended, or it waits."""
+    if record.status is Status.COMPLETED:
+        output = record.output
+        if record.output_claim is not None:
+            output = await load_spilled(ports.blob_store, record.output_claim)
+        result = ExecuteJobResult(outcome="completed", output=output)
+    elif record.status is Status.FAILED:
+        result = ExecuteJobResult(outcome="failed", error=record.error)
+    elif record.status is Status.CANCELLED:
+        return _ghost("orphan", f"stage {record.stage_id!r} is CANCELLED")
+    elif record.status is Status.SUSPENDED and _waits(record, ports.clock.now()):
+        return ExecuteJobResult(outcome="suspended", next_poll_at=record.next_poll_at)
+    else:
+        return None
+    job = command.job
+    if job is not None:
+        await (
+            ports.job_transport.complete(job.job_id, job.fence)
+            if result.error is None
+            else ports.job_transport.fail(job.job_id, str(result.error), retry=False, fence=job.fence)
+        )
+    if keyed is not None:
+        await keyed.complete(ports.persistence, result)
+    return result
+
+
+def _waits(record: StoredStage, now: datetime) -> bool:
+    return record.next_poll_at is None or record.next_poll_at > now
+
+
+async def _started(
+    command: ExecuteJob,
+    ports: KernelPorts,
+    run: RunRecord,
+    workflow: Workflow,
+    stage: Stage[Any, Any, Any],
+    record: StoredStage | None,
+) -> StoredStage:
+    """Phase 1, unless the claim did it: the stage is RUNNING for everybody to see before its body starts."""
+    if record is not None and record.status is Status.RUNNING and _advances(command, ports):
+        return record
+    return await in_transaction(ports, lambda unit: begin_execution(unit, run.id, workflow, stage))
+
+
+async def _run_body(
+    command: ExecuteJob, ports: KernelPorts, execution: Execution, run: RunRecord, stages: Sequence[StoredStage]
+) -> ActivityOutcome:
+    """Phase 2, with no transaction open."""
+    abort: AbortSignal = NeverAborted() if command.abort is None else command.abort
+    try:
+        activity = await load_activity(ports, execution, run, stages, abort)
+    except SpilledPayloadUnavailableError as error:
+        described = describe_exception(error, code="INPUT_UNAVAILABLE", stage_id=execution.stage.id)
+        return ActivityOutcome(ending=BodyFailed(error=described, retryable=True))
+    if isinstance(activity, BodyFailed):
+        return ActivityOutcome(ending=activity)
+    return await ports.executor.run(activity)
+
+
+async def _record(
+    command: ExecuteJob,
+    ports: KernelPorts,
+    execution: Execution,
+    outcome: ActivityOutcome,
+    keyed: KeyedCommand | None,
+) -> ExecuteJobResult:
+    """Phase 3: the outcome and all that follows from it, or nothing."""
+    stored: StoredOutput | None = None
+    if isinstance(outcome.ending, BodyReturned):
+        stored = await store_output(ports, execution, outcome.ending)
+
+    async def work(unit: UnitOfWork, *, advances: bool) -> ExecuteJobResult:
+        recorded = await record_outcome(unit, execution, outcome, stored, advances=advances)
+        result = _flat(recorded, outcome)
+        if keyed is not None:
+            await keyed.complete(unit.tx, result)
+        return result
+
+    try:
+        try:
+            return await in_transaction(ports, lambda unit: work(unit, advances=execution.advances))
+        except SpilledPayloadUnavailableError:
+            # A sibling's output can't be read now. This outcome is recorded all the same; the run moves on later.
+            return await in_transaction(ports, lambda unit: work(unit, advances=False))
+    except (RunNotRunningError, SupersededError) as overtaken:
+        await discard_output(ports, stored)
+        await _keep_logs(ports, outcome)
+        return await _overtaken(ports, execution.run_id, overtaken)
+
+
+def _advances(command: ExecuteJob, ports: KernelPorts) -> bool:
+    return command.job is not None and ports.transport_enlists
+
+
+def _flat(recorded: Recorded, outcome: ActivityOutcome) -> ExecuteJobResult:
+    retryable = isinstance(outcome.ending, BodyFailed) and outcome.ending.retryable
+    output = outcome.ending.output if isinstance(outcome.ending, BodyReturned) else None
+    return ExecuteJobResult(
+        outcome=recorded.outcome,
+        output=output,
+        error=recorded.error,
+        next_poll_at=recorded.next_poll_at,
+        will_retry=recorded.will_retry,
+        retryable=retryable,
+    )
+
+
+def _ghost(reason: GhostReason, why: str) -> ExecuteJobResult:
+    error = ErrorRecord(code=f"GHOST_{reason.upper()}", message=why)
+    return ExecuteJobResult(outcome="failed", error=error, ghost=True, ghost_reason=reason)
+
+
+def _why_ghost(run: RunRecord, workflow: Workflow) -> str:
+    if run.definition_version not in (None, workflow.definition_version):
+        return (
+            f"run {run.id!r} is {run.status} and pinned to version {run.definition_version!r} of workflow "
+            f"{workflow.id!r}; this build serves {workflow.definition_version!r}"
+        )
+    return f"run {run.id!r} is {run.status}"
+
+
+def _aborted(abort: AbortSignal) -> ExecuteJobResult:
+    why = f"the stage was told to stop ({abort.reason}); its outcome is discarded"
+    return _ghost("orphan" if abort.reason == "cancelled" else "race", why)
+
+
+async def _overtaken(
+    ports: KernelPorts, run_id: str, error: RunNotRunningError | SupersededError
+) -> ExecuteJobResult:
+    if isinstance(error, SupersededError):
+        return _ghost("orphan", str(error))
+    status = await ports.persistence.get_run_status(run_id)
+    return _ghost("orphan", f"run {run_id!r} is {status or 'gone'}; the outcome is discarded")
+
+
+async def _keep_logs(ports: KernelPorts, outcome: ActivityOutcome) -> None:
+    if not outcome.logs:
+        return
+    try:
+        await ports.persistence.append_logs(outcome.logs)
+    except Exception:  # the outcome is discarded already; its log lines must not turn that into an error
+        _log.warning("%d log lines of a discarded outcome are lost", len(outcome.logs), exc_info=True)
+
+
+async def _release(keyed: KeyedCommand, ports: KernelPorts) -> None:
+    try:
+        await keyed.release(ports.persistence)
+    except Exception:  # the execution's own error is what the caller has to see
+        _log.warning("an idempotency key stays in progress until it is stale", exc_info=True)

@@ -1,0 +1,65 @@
+"""`run.cancel`: end a run for good, unless it has ended already."""
+
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
+
+from stagewright.events import WorkflowCancelled
+from stagewright.kernel.command import Command, Id, StorableText
+from stagewright.kernel.unit_of_work import UnitOfWork
+from stagewright.records import RunPatch, StagePatch
+from stagewright.status import ACTIVE_STAGE_STATUSES, TERMINAL_RUN_STATUSES, Status
+
+__all__ = ["CancelRun", "CancelRunResult", "handle"]
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRunResult:
+    """Whether this command is what ended the run; False for a run that had ended, or never was."""
+
+    cancelled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRun(Command[CancelRunResult]):
+    """Cancel a run, its open stages and its waiting jobs; a running body is told to stop.
+
+    Attributes:
+        run_id: The run.
+        reason: Why, for the event.
+    """
+
+    type: ClassVar[str] = "run.cancel"
+
+    run_id: Id
+    _: KW_ONLY
+    reason: StorableText | None = None
+
+
+async def handle(command: CancelRun, unit: UnitOfWork) -> CancelRunResult:
+    """Cancel run, stages and jobs together; a RUNNING job's outcome is refused when it comes."""
+    locked = await unit.tx.lock_runs([command.run_id])
+    if not locked or locked[0].status in TERMINAL_RUN_STATUSES:
+        return CancelRunResult(False)
+    run = locked[0]
+    duration = None if run.started_at is None else unit.now - run.started_at
+    await unit.tx.update_run(
+        run.id,
+        RunPatch(updated_at=unit.now, status=Status.CANCELLED, completed_at=unit.now, duration=duration),
+    )
+    for stage in await unit.tx.get_stages_by_run(run.id):
+        if stage.status in ACTIVE_STAGE_STATUSES:
+            await unit.tx.update_stage(
+                stage.id,
+                StagePatch(updated_at=unit.now, status=Status.CANCELLED, completed_at=unit.now, next_poll_at=None),
+            )
+    await _cancel_jobs(unit, run.id)
+    unit.emit(WorkflowCancelled(timestamp=unit.now, run_id=run.id, reason=command.reason))
+    unit.notify("cancellations")
+    return CancelRunResult(True)
+
+
+async def _cancel_jobs(unit: UnitOfWork, run_id: str) -> None:
+    if unit.jobs is not None:
+        await unit.jobs.cancel_by_run(run_id)
+    else:
+        unit.after_commit(lambda: unit.ports.job_transport.cancel_by_run(run_id))

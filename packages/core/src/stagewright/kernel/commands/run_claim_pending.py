@@ -1,0 +1,112 @@
+"""`run.claimPending`: set PENDING runs going."""
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from stagewright.errors import DeadlockError, StaleVersionError, TransientError
+from stagewright.events import WorkflowStarted
+from stagewright.kernel.command import Command, Id
+from stagewright.kernel.procedures.advance_run import fail_run
+from stagewright.kernel.procedures.open_group import open_group
+from stagewright.kernel.unit_of_work import UnitOfWork
+from stagewright.records import ErrorRecord, LogRecord, RunRecord, ServedDefinition, Serves
+from stagewright.runtime.failure import describe_exception
+
+__all__ = ["ClaimPendingRuns", "ClaimPendingRunsResult", "ClaimedRun", "handle"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedRun:
+    """A run that is RUNNING now.
+
+    Attributes:
+        run_id: The run.
+        workflow_id: Its workflow.
+        job_ids: The jobs of its first group.
+    """
+
+    run_id: str
+    workflow_id: str
+    job_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPendingRunsResult:
+    """The runs that were set going, in claiming order."""
+
+    claimed: tuple[ClaimedRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPendingRuns(Command[ClaimPendingRunsResult]):
+    """Claim PENDING runs, create their first group, and enqueue its jobs.
+
+    Attributes:
+        worker_id: Who claims.
+        max_claims: At most so many.
+        serves: Which definitions; None is what this kernel's registry lists, `"all"` is every one.
+    """
+
+    type: ClassVar[str] = "run.claimPending"
+
+    worker_id: Id
+    _: KW_ONLY
+    max_claims: Annotated[int, Field(strict=True, ge=0)] = 10
+    serves: Sequence[ServedDefinition] | Literal["all"] | None = None
+
+
+async def handle(command: ClaimPendingRuns, unit: UnitOfWork) -> ClaimPendingRunsResult:
+    """Claim a batch at once; only if one run of it can't be started, one by one."""
+    serves = unit.ports.serves_of(command.serves)
+    try:
+        async with unit.savepoint():
+            runs = await unit.tx.claim_pending_runs(command.max_claims, now=unit.now, serves=serves)
+            claimed = [await _start(unit, run, command.worker_id) for run in runs]
+    except (StaleVersionError, DeadlockError, TransientError):
+        raise
+    except Exception:
+        claimed = await _claim_one_by_one(unit, command, serves)
+    return ClaimPendingRunsResult(tuple(run for run in claimed if run is not None))
+
+
+async def _claim_one_by_one(unit: UnitOfWork, command: ClaimPendingRuns, serves: Serves) -> list[ClaimedRun | None]:
+    claimed: list[ClaimedRun | None] = []
+    for _ in range(command.max_claims):
+        try:
+            async with unit.savepoint():
+                runs = await unit.tx.claim_pending_runs(1, now=unit.now, serves=serves)
+                if not runs:
+                    break
+                claimed.append(await _start(unit, runs[0], command.worker_id))
+        except (StaleVersionError, DeadlockError, TransientError):
+            raise
+        except Exception as error:
+            runs = await unit.tx.claim_pending_runs(1, now=unit.now, serves=serves)
+            for run in runs:
+                await _fail(unit, run, "CLAIM_FAILED", describe_exception(error).message, command.worker_id)
+    return claimed
+
+
+async def _start(unit: UnitOfWork, run: RunRecord, worker_id: str) -> ClaimedRun | None:
+    workflow = unit.ports.registry.get(run.workflow_id)
+    if workflow is None:
+        await _fail(unit, run, "WORKFLOW_NOT_FOUND", f"workflow {run.workflow_id!r} is not registered", worker_id)
+        return None
+    if not workflow.groups or not workflow.groups[0]:
+        await _fail(unit, run, "EMPTY_STAGE_GRAPH", f"workflow {run.workflow_id!r} has no stages", worker_id)
+        return None
+    unit.emit(WorkflowStarted(timestamp=unit.now, run_id=run.id))
+    existing = await unit.tx.get_stages_by_run(run.id)
+    return ClaimedRun(run.id, run.workflow_id, await open_group(unit, run, workflow, 1, existing))
+
+
+async def _fail(unit: UnitOfWork, run: RunRecord, code: str, message: str, worker_id: str) -> None:
+    error = ErrorRecord(code=code, message=f"{message} (claimed by worker {worker_id!r})")
+    await fail_run(unit, run, error, ())
+    line = LogRecord(
+        id=unit.ports.ids.new_id(), run_id=run.id, level="ERROR", message=error.message, created_at=unit.now
+    )
+    await unit.tx.append_logs([line])

@@ -1,0 +1,68 @@
+"""`run.transition`: move a run on as far as its stages allow."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from stagewright.errors import RunNotFoundError
+from stagewright.events import WorkflowStarted
+from stagewright.kernel.command import Command, Id
+from stagewright.kernel.procedures.advance_run import Advance, advance_run
+from stagewright.kernel.unit_of_work import UnitOfWork
+from stagewright.records import RunPatch
+from stagewright.status import Status
+
+__all__ = ["TransitionRun", "TransitionRunResult", "handle"]
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionRunResult:
+    """What became of the run.
+
+    Attributes:
+        action: `advanced` when a group was opened, `completed`, `failed`, or `noop` when nothing followed.
+        next_group: The group that was opened, from 1.
+    """
+
+    action: Literal["advanced", "completed", "failed", "noop"]
+    next_group: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionRun(Command[TransitionRunResult]):
+    """Open a run's next group, or end the run.
+
+    Attributes:
+        run_id: The run.
+
+    Raises:
+        RunNotFoundError: If there is no such run.
+    """
+
+    type: ClassVar[str] = "run.transition"
+
+    run_id: Id
+
+
+async def handle(command: TransitionRun, unit: UnitOfWork) -> TransitionRunResult:
+    """Lock the run, look at its stages, do what follows."""
+    advance = await _advance(command.run_id, unit)
+    return TransitionRunResult(advance.action, advance.next_group)
+
+
+async def _advance(run_id: str, unit: UnitOfWork) -> Advance:
+    locked = await unit.tx.lock_runs([run_id])
+    if not locked:
+        raise RunNotFoundError(run_id)
+    run = locked[0]
+    workflow = unit.ports.registry.get(run.workflow_id)
+    if workflow is None or run.definition_version not in (None, workflow.definition_version):
+        return Advance("noop")
+    stages = await unit.tx.get_stages_by_run(run.id)
+    if run.status is Status.PENDING and not stages:
+        await unit.tx.update_run(
+            run.id, RunPatch(updated_at=unit.now, status=Status.RUNNING, started_at=run.started_at or unit.now)
+        )
+        unit.emit(WorkflowStarted(timestamp=unit.now, run_id=run.id))
+    elif run.status is not Status.RUNNING:
+        return Advance("noop")
+    return await advance_run(unit, run, workflow, stages)

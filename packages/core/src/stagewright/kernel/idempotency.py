@@ -1,0 +1,109 @@
+"""Commands that carry a key are carried out once; a repetition gets the first answer."""
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import fields
+from functools import cache
+from typing import Any, Final, TypeVar, cast
+
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
+
+from stagewright.errors import IdempotencyInProgressError, IdempotencyKeyReusedError
+from stagewright.json_values import Json
+from stagewright.kernel.command import Command
+from stagewright.kernel.context import KernelPorts
+from stagewright.ports import IdempotencyStore
+from stagewright.records import KeyAcquired, KeyCompleted, KeyInProgress
+
+__all__ = ["KeyedCommand"]
+
+R = TypeVar("R")
+_NOT_IN_FINGERPRINT: Final = frozenset({"idempotency_key", "abort"})
+
+
+class KeyedCommand:
+    """A command with an idempotency key, and the key's life in a store.
+
+    Args:
+        ports: The kernel's ports.
+        command: The command.
+        key: Its key.
+        result_type: The class of its result, so that a repetition gets the same type.
+    """
+
+    def __init__(self, ports: KernelPorts, command: Command[Any], key: str, result_type: type[Any]) -> None:
+        self._ports = ports
+        self._key = key
+        self._type = command.type
+        self._result_type = result_type
+        self._fingerprint = _fingerprint(command)
+
+    async def once(self, store: IdempotencyStore, work: Callable[[], Awaitable[R]]) -> R:
+        """Do the work and keep its result, both in the store's transaction; or answer what is kept already."""
+        kept = await self.acquire(store)
+        if kept is not None:
+            return cast(R, kept)
+        result = await work()
+        await self.complete(store, result)
+        return result
+
+    async def acquire(self, store: IdempotencyStore) -> object | None:
+        """Take the key, or get the result of the command that had it first; None means that the key is taken.
+
+        Raises:
+            IdempotencyInProgressError: If somebody else is at it.
+            IdempotencyKeyReusedError: If the key belongs to another command body.
+        """
+        answer = await store.acquire_idempotency_key(
+            self._key,
+            self._type,
+            fingerprint=self._fingerprint,
+            now=self._ports.clock.now(),
+            stale_after=self._ports.settings.idempotency_stale_after,
+        )
+        match answer:
+            case KeyAcquired():
+                return None
+            case KeyInProgress(fingerprint):
+                if fingerprint is not None and fingerprint != self._fingerprint:
+                    raise IdempotencyKeyReusedError(self._key, self._type)
+                raise IdempotencyInProgressError(self._key, self._type)
+            case KeyCompleted(fingerprint, result):
+                if fingerprint != self._fingerprint:
+                    raise IdempotencyKeyReusedError(self._key, self._type)
+                return cast(object, _adapter(self._result_type).validate_python(result))
+
+    async def complete(self, store: IdempotencyStore, result: object) -> None:
+        """Keep the result."""
+        stored: Json = _adapter(self._result_type).dump_python(result, mode="json")
+        await store.complete_idempotency_key(self._key, self._type, result=stored)
+
+    async def release(self, store: IdempotencyStore) -> None:
+        """Forget the key, so that the command can be sent again."""
+        await store.release_idempotency_key(self._key, self._type)
+
+
+def _fingerprint(command: Command[Any]) -> str:
+    values = {
+        field.name: getattr(command, field.name)
+        for field in fields(command)  # type: ignore[arg-type]  # commands are dataclasses
+        if field.name not in _NOT_IN_FINGERPRINT
+    }
+    try:
+        plain = to_jsonable_python(values, by_alias=True, inf_nan_mode="strings", fallback=_type_name)
+    except ValueError:
+        # A value that JSON can't hold is refused by the handler; until then its command is like no other.
+        plain = _type_name(values)
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()
+
+
+def _type_name(value: object) -> str:
+    return f"<{type(value).__module__}.{type(value).__qualname__}>"
+
+
+@cache
+def _adapter(result_type: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(result_type)

@@ -1,0 +1,197 @@
+"""The kernel: takes commands, carries each out in its transaction, keeps no state of its own."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeAlias, TypeVar, cast, overload
+
+from stagewright.duration import Duration, parse_duration
+from stagewright.errors import CapabilityMissingError, InvalidCommandError, InvalidDurationError, Problem
+from stagewright.kernel.command import Command, checked_command
+from stagewright.kernel.context import KernelPorts, KernelSettings, Registry
+from stagewright.kernel.dispatch_table import ROUTES, Route, TransactionMode
+from stagewright.kernel.idempotency import KeyedCommand
+from stagewright.kernel.runs import Runs
+from stagewright.kernel.unit_of_work import UnitOfWork, in_transaction
+from stagewright.ports import (
+    ActivityExecutor,
+    BlobStore,
+    Clock,
+    Enlistable,
+    EventSink,
+    IdSource,
+    JobTransport,
+    KernelServices,
+    Persistence,
+    RandomSource,
+    RetryBudget,
+    RunReader,
+    StepLedger,
+    WorkNotifier,
+)
+from stagewright.records import ServedDefinition
+from stagewright.runtime.local_executor import LocalExecutor
+from stagewright.system import SystemRandom, TimeSortableIds
+
+__all__ = ["Kernel", "Middleware"]
+
+R = TypeVar("R")
+CallNext: TypeAlias = Callable[[Command[Any]], Awaitable[Any]]
+Middleware: TypeAlias = Callable[[Command[Any], CallNext], Awaitable[Any]]
+"""`async def middleware(command, call_next)`: answers the command, usually by `await call_next(command)`."""
+
+
+class Kernel:
+    """Carries out commands over the ports that it is given. It has no timers, threads, connections or globals.
+
+    Args:
+        persistence: Where all state is kept.
+        blob_store: Where large values and artifacts are kept.
+        job_transport: Who brings jobs to workers.
+        event_sink: Who receives committed events.
+        clock: The only source of time.
+        registry: The workflows; every command asks it anew.
+        step_ledger: Where durable steps are kept.
+        services: What bodies get beside the ports.
+        executor: Who runs bodies; by default they run here.
+        ids: The only source of ids.
+        random: The only source of randomness.
+        middleware: Wrapped around every dispatch, the first outermost.
+        spill_threshold_bytes: Outputs with more bytes of JSON go to the blob store; infinity spills nothing.
+        idempotency_stale_after: A key in progress for this long is taken over; None or infinity never.
+        run_reader: Behind `kernel.runs`; by default the persistence, which then has to offer it.
+
+    Raises:
+        CapabilityMissingError: If there is nothing to read runs from.
+        InvalidDurationError: If `idempotency_stale_after` is no duration.
+        ValueError: If `spill_threshold_bytes` is negative or no number.
+    """
+
+    def __init__(
+        self,
+        *,
+        persistence: Persistence,
+        blob_store: BlobStore,
+        job_transport: JobTransport,
+        event_sink: EventSink,
+        clock: Clock,
+        registry: Registry,
+        step_ledger: StepLedger | None = None,
+        services: KernelServices | None = None,
+        executor: ActivityExecutor | None = None,
+        ids: IdSource | None = None,
+        random: RandomSource | None = None,
+        middleware: Sequence[Middleware] = (),
+        spill_threshold_bytes: float = 65_536,
+        idempotency_stale_after: Duration | None = "10m",
+        run_reader: RunReader | None = None,
+    ) -> None:
+        if not spill_threshold_bytes >= 0:
+            raise ValueError(f"spill_threshold_bytes={spill_threshold_bytes!r} must be a number of bytes, zero or more")
+        settings = KernelSettings(
+            spill_threshold_bytes=spill_threshold_bytes,
+            idempotency_stale_after=_stale_after(idempotency_stale_after),
+            max_retries=event_sink.max_retries if isinstance(event_sink, RetryBudget) else KernelSettings.max_retries,
+        )
+        self.ports = KernelPorts(
+            persistence=persistence,
+            job_transport=job_transport,
+            blob_store=blob_store,
+            event_sink=event_sink,
+            clock=clock,
+            registry=registry,
+            run_reader=run_reader or _reader_of(persistence),
+            step_ledger=step_ledger,
+            services=services or KernelServices(),
+            executor=executor or LocalExecutor(),
+            ids=ids or TimeSortableIds(),
+            random=random or SystemRandom(),
+            notifier=persistence if isinstance(persistence, WorkNotifier) else None,
+            transport_enlists=isinstance(job_transport, Enlistable) and job_transport.enlist(persistence) is not None,
+            settings=settings,
+        )
+        self.runs = Runs(self.ports)
+        self._middleware = tuple(middleware)
+
+    @overload
+    async def dispatch(self, command: Command[R]) -> R: ...
+    @overload
+    async def dispatch(self, command: Mapping[str, object]) -> object: ...
+    async def dispatch(self, command: Command[Any] | Mapping[str, object]) -> Any:
+        """Carry out a command.
+
+        Args:
+            command: A command, or a dict of its fields with its `type`, such as `{"type": "run.cancel", "run_id": …}`.
+
+        Returns:
+            The command's result.
+
+        Raises:
+            InvalidCommandError: If the command's type is unknown or one of its fields is wrong; nothing is changed.
+            StagewrightError: Whatever the command's own documentation names.
+        """
+        route, checked = _routed(command)
+
+        async def innermost(given: Command[Any]) -> Any:
+            return await self._carry_out(route, given)
+
+        call: CallNext = innermost
+        for middleware in reversed(self._middleware):
+            call = _wrapped(middleware, call)
+        return await call(checked)
+
+    def served_definitions(self) -> tuple[ServedDefinition, ...] | None:
+        """The workflows and versions that this kernel is able to run, or None if its registry can't list them."""
+        return self.ports.served_definitions()
+
+    async def _carry_out(self, route: Route, command: Command[Any]) -> Any:
+        if route.mode is TransactionMode.OWN:
+            return await route.handle(command, self.ports)
+        key = cast(Any, command).idempotency_key if route.keyed else None  # Any: keyed commands have this field
+        if key is None:
+            return await in_transaction(self.ports, lambda unit: route.handle(command, unit))
+        keyed = KeyedCommand(self.ports, command, key, route.result)
+
+        async def once(unit: UnitOfWork) -> Any:
+            return await keyed.once(unit.tx, lambda: route.handle(command, unit))
+
+        return await in_transaction(self.ports, once, causation_id=key)
+
+
+def _routed(command: Command[Any] | Mapping[str, object]) -> tuple[Route, Command[Any]]:
+    if isinstance(command, Command):
+        return _route(command.type), checked_command(type(command), command)
+    if not isinstance(command, Mapping):
+        problem = Problem(path="$", message=f"a command is a Command or a dict with a type, not {type(command).__name__}")
+        raise InvalidCommandError(None, (problem,))
+    route = _route(command.get("type"))
+    return route, checked_command(route.command, {name: value for name, value in command.items() if name != "type"})
+
+
+def _route(command_type: object) -> Route:
+    route = ROUTES.get(command_type) if isinstance(command_type, str) else None
+    if route is None:
+        problem = Problem(path="$.type", message=f"is not one of {', '.join(sorted(ROUTES))}")
+        raise InvalidCommandError(command_type if isinstance(command_type, str) else None, (problem,))
+    return route
+
+
+def _wrapped(middleware: Middleware, call_next: CallNext) -> CallNext:
+    async def call(command: Command[Any]) -> Any:
+        return await middleware(command, call_next)
+
+    return call
+
+
+def _reader_of(persistence: Persistence) -> RunReader:
+    if isinstance(persistence, RunReader):
+        return persistence
+    raise CapabilityMissingError(type(persistence).__name__, "RunReader", "give the kernel a run_reader")
+
+
+def _stale_after(value: Duration | None) -> timedelta | None:
+    if value is None or value == float("inf"):
+        return None
+    duration = parse_duration(value, field="idempotency_stale_after")
+    if not duration:
+        raise InvalidDurationError("idempotency_stale_after", value, "must be longer than nothing")
+    return duration

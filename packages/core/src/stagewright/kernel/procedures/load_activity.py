@@ -1,0 +1,69 @@
+"""Gathering what a body is invoked with."""
+
+from collections.abc import Sequence
+
+from stagewright.definitions import AbortSignal
+from stagewright.errors import StageOutputMissingError
+from stagewright.json_values import Json
+from stagewright.kernel.context import KernelPorts
+from stagewright.kernel.procedures.execution import Execution
+from stagewright.ports import ActivityRun, BodyFailed, StageResources
+from stagewright.records import ErrorRecord, RunRecord, StoredStage
+from stagewright.runtime.claim_check import load_spilled
+from stagewright.runtime.keys import storage_prefix
+from stagewright.status import Status
+
+__all__ = ["load_activity"]
+
+
+async def load_activity(
+    ports: KernelPorts,
+    execution: Execution,
+    run: RunRecord,
+    stages: Sequence[StoredStage],
+    abort: AbortSignal,
+) -> ActivityRun | BodyFailed:
+    """Read the outputs that a body may ask for, and form its input.
+
+    Returns:
+        The invocation; or the stage's failure when a stage of the previous group has no output.
+
+    Raises:
+        SpilledPayloadUnavailableError: If a spilled output can't be read.
+    """
+    workflow, stage, record = execution.workflow, execution.stage, execution.record
+    outputs: dict[str, Json] = {}
+    for earlier in stages:
+        if earlier.execution_group < record.execution_group and earlier.status is Status.COMPLETED:
+            claim = earlier.output_claim
+            outputs[earlier.stage_id] = (
+                earlier.output if claim is None else await load_spilled(ports.blob_store, claim)
+            )
+    try:
+        given = workflow.plan.stage_input(stage.id, run_input=run.input, outputs=outputs)
+    except StageOutputMissingError as error:
+        message = f"the input of stage {stage.id!r} can't be formed: {error}"
+        return BodyFailed(error=ErrorRecord(code="INPUT_MISSING", message=message, stage_id=stage.id), retryable=False)
+    return ActivityRun(
+        workflow=workflow,
+        stage=stage,
+        run_id=run.id,
+        stage_record_id=record.id,
+        stage_number=record.stage_number,
+        attempt=record.attempt,
+        definition_version=run.definition_version,
+        input=given,
+        config=run.config.get(stage.id, {}),
+        workflow_input=run.input,
+        outputs=outputs,
+        resume_state=record.suspended_state,
+        abort=abort,
+        resources=StageResources(
+            blob_store=ports.blob_store,
+            storage_prefix=storage_prefix(workflow.id, run.id, stage.id),
+            clock=ports.clock,
+            ids=ports.ids,
+            services=ports.services,
+            write_logs=ports.persistence.append_logs,
+        ),
+    )

@@ -1,0 +1,74 @@
+"""Opening an execution group: its stage records, and a job for each that waits."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from stagewright.definitions import Stage, Workflow
+from stagewright.json_values import Json
+from stagewright.kernel.rules.failures import DEFAULT_RETRY_POLICY
+from stagewright.kernel.unit_of_work import UnitOfWork
+from stagewright.records import NewJob, RunRecord, StoredStage
+from stagewright.status import Status
+
+__all__ = ["new_stage", "open_group"]
+
+
+async def open_group(
+    unit: UnitOfWork, run: RunRecord, workflow: Workflow, group: int, existing: Sequence[StoredStage]
+) -> tuple[str, ...]:
+    """Create what is missing of a group, and enqueue a job for each of its stages that is PENDING.
+
+    Args:
+        unit: The transaction, which holds the run's row.
+        run: The run.
+        workflow: Its workflow.
+        group: The group, from 1.
+        existing: The run's stage records so far.
+
+    Returns:
+        The ids of the jobs, in the order of the group's stages.
+    """
+    records = {record.stage_id: record for record in existing}
+    job_ids = []
+    for stage in workflow.groups[group - 1]:
+        record = records.get(stage.id)
+        if record is None:
+            record = new_stage(unit, run, workflow, stage)
+            await unit.tx.create_stage(record)
+        if record.status is Status.PENDING:
+            job = _job(unit, run, stage)
+            unit.enqueue(job, stage_record_id=record.id)
+            job_ids.append(job.id)
+    unit.notify("jobs")
+    return tuple(job_ids)
+
+
+def new_stage(unit: UnitOfWork, run: RunRecord, workflow: Workflow, stage: Stage[Any, Any, Any]) -> StoredStage:
+    """The record of a stage that is about to be wanted for the first time."""
+    return StoredStage(
+        id=unit.ports.ids.new_id(),
+        run_id=run.id,
+        stage_id=stage.id,
+        stage_name=stage.name,
+        stage_number=workflow.plan.stage_number(stage.id),
+        execution_group=workflow.plan.group_of(stage.id),
+        created_at=unit.now,
+        updated_at=unit.now,
+        job_enqueued_at=unit.now if unit.jobs is not None else None,
+    )
+
+
+def _job(unit: UnitOfWork, run: RunRecord, stage: Stage[Any, Any, Any]) -> NewJob:
+    policy = stage.retry or DEFAULT_RETRY_POLICY
+    config: Json = run.config.get(stage.id)
+    return NewJob(
+        id=unit.ports.ids.new_id(),
+        run_id=run.id,
+        workflow_id=run.workflow_id,
+        stage_id=stage.id,
+        definition_version=run.definition_version,
+        payload={"config": config},
+        priority=run.priority,
+        max_attempts=policy.max_attempts,
+        max_worker_losses=policy.max_worker_losses,
+    )

@@ -1,0 +1,25 @@
+"""Marking a stage as started."""
+
+from stagewright.events import StageStarted
+from stagewright.kernel.unit_of_work import UnitOfWork
+from stagewright.records import StagePatch, StoredStage
+from stagewright.status import Status
+
+__all__ = ["start_stage"]
+
+
+async def start_stage(unit: UnitOfWork, stage: StoredStage) -> None:
+    """Make a stage RUNNING from now on, whether it waited or was left behind by a lost worker."""
+    await unit.tx.update_stage(
+        stage.id,
+        StagePatch(updated_at=unit.now, status=Status.RUNNING, started_at=unit.now, completed_at=None, duration=None),
+    )
+    unit.emit(
+        StageStarted(
+            timestamp=unit.now,
+            run_id=stage.run_id,
+            stage_id=stage.stage_id,
+            stage_name=stage.stage_name,
+            stage_number=stage.stage_number,
+        )
+    )

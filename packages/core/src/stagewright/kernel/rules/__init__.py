@@ -1,0 +1,3 @@
+"""Pure decisions over records: no port is called here."""
+
+__all__: list[str] = []

@@ -1,0 +1,25 @@
+from stagewright.memory.annotations import InMemoryAnnotationStore
+from stagewright.memory.definitions import InMemoryDefinitionStore
+from stagewright.memory.idempotency import InMemoryIdempotencyStore
+from stagewright.memory.logs import InMemoryLogStore
+from stagewright.memory.outbox import InMemoryOutboxStore
+from stagewright.memory.run_reader import InMemoryRunReader
+from stagewright.memory.stages import InMemoryStageStore
+
+__all__ = ["InMemoryPersistence"]
+
+
+class InMemoryPersistence(
+    InMemoryRunReader,
+    InMemoryStageStore,
+    InMemoryDefinitionStore,
+    InMemoryAnnotationStore,
+    InMemoryLogStore,
+    InMemoryOutboxStore,
+    InMemoryIdempotencyStore,
+):
+    """All state of runs in this process's memory: a `Persistence`, a `RunReader` and a `WorkNotifier`.
+
+    Args:
+        database: The database; one of its own unless given.
+    """

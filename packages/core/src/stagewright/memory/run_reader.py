@@ -1,0 +1,106 @@
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TypeVar
+
+from stagewright.memory.copies import detached
+from stagewright.memory.cursors import Position, cursor_after, position_after
+from stagewright.memory.runs import InMemoryRunStore
+from stagewright.records import (
+    EventRecord,
+    LogLevel,
+    LogRecord,
+    Page,
+    RunQuery,
+    RunRecord,
+    StageRecord,
+    StepRecord,
+    StoredStage,
+)
+
+__all__ = ["InMemoryRunReader"]
+
+Item = TypeVar("Item", RunRecord, LogRecord)
+
+_STAGE_FIELDS = tuple(field.name for field in fields(StageRecord))
+
+
+class InMemoryRunReader(InMemoryRunStore):
+    """Runs and what belongs to them, for people; see `RunReader`."""
+
+    async def list_runs(self, query: RunQuery, *, limit: int, cursor: str | None) -> Page[RunRecord]:
+        """Runs by `created_at`, then by id, the newest first."""
+        before = None if cursor is None else position_after("runs", cursor)
+        async with self._statement("list_runs") as tx:
+            runs = [
+                run
+                for run in tx.all(self._database.runs)
+                if _fits(run, query) and (before is None or _position(run) < before)
+            ]
+        runs.sort(key=_position, reverse=True)
+        return _page("runs", runs, limit)
+
+    async def list_stages(self, run_id: str) -> list[StageRecord]:
+        """The stages of a run, by execution group, then by stage number."""
+        async with self._statement("list_stages") as tx:
+            stages = tx.where(self._database.stages, "run", run_id)
+        return [_public(detached(stage)) for stage in sorted(stages, key=_stage_order)]
+
+    async def list_steps(self, run_id: str) -> list[StepRecord]:
+        """The durable steps of a run, by the order of their stages, then by `seq`."""
+        async with self._statement("list_steps") as tx:
+            steps: list[StepRecord] = []
+            for stage in sorted(tx.where(self._database.stages, "run", run_id), key=_stage_order):
+                of_stage = tx.where(self._database.steps, "stage", stage.id)
+                steps.extend(sorted(of_stage, key=lambda step: (step.seq, step.id)))
+        return [detached(step) for step in steps]
+
+    async def list_logs(
+        self, run_id: str, *, level: LogLevel | None, limit: int, cursor: str | None
+    ) -> Page[LogRecord]:
+        """The log lines of a run, or those of one level, the oldest first."""
+        after = None if cursor is None else position_after("logs", cursor)
+        async with self._statement("list_logs") as tx:
+            lines = [
+                line
+                for line in tx.where(self._database.logs, "run", run_id)
+                if level in (None, line.level) and (after is None or _position(line) > after)
+            ]
+        lines.sort(key=_position)
+        return _page("logs", lines, limit)
+
+    async def list_events(self, run_id: str, *, after: int, limit: int) -> list[EventRecord]:
+        """The events of a run with a sequence above `after`, published or not, by sequence."""
+        async with self._statement("list_events") as tx:
+            records = [row.record for row in tx.where(self._database.outbox, "run", run_id)]
+        records = sorted(
+            (record for record in records if record.sequence > after), key=lambda record: record.sequence
+        )
+        return [detached(record) for record in records[: max(limit, 0)]]
+
+
+def _fits(run: RunRecord, query: RunQuery) -> bool:
+    return (
+        query.workflow_id in (None, run.workflow_id)
+        and (query.statuses is None or run.status in query.statuses)
+        and query.definition_version in (None, run.definition_version)
+        and (query.created_from is None or run.created_at >= query.created_from)
+        and (query.created_to is None or run.created_at < query.created_to)
+    )
+
+
+def _position(item: RunRecord | LogRecord) -> Position:
+    return (item.created_at, item.id)
+
+
+def _stage_order(stage: StoredStage) -> tuple[int, int, str]:
+    return (stage.execution_group, stage.stage_number, stage.id)
+
+
+def _public(stage: StoredStage) -> StageRecord:
+    return StageRecord(**{name: getattr(stage, name) for name in _STAGE_FIELDS})
+
+
+def _page(listing: str, items: Sequence[Item], limit: int) -> Page[Item]:
+    shown = tuple(detached(item) for item in items[: max(limit, 0)])
+    has_more = 0 < len(shown) < len(items)
+    return Page(items=shown, next_cursor=cursor_after(listing, _position(shown[-1])) if has_more else None)

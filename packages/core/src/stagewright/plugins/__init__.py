@@ -1,0 +1,29 @@
+"""Extending Stagewright: hooks for adapters, hosts, event plugins, middleware and commands, and how they are found."""
+
+from stagewright.plugins import hookspecs
+from stagewright.plugins.adapters import AdapterOpener, AdapterOptions, AdapterRegistry, AdapterSet
+from stagewright.plugins.discovery import DiscoveredPlugin, PluginSet, discover_plugins
+from stagewright.plugins.event_plugins import EventHandler, Plugin, PluginRunner, event_plugin
+from stagewright.plugins.hookspecs import hookimpl
+from stagewright.plugins.hosts import Host, HostFactory, HostRegistry
+from stagewright.plugins.middleware import DispatchMiddleware
+
+__all__ = [
+    "AdapterOpener",
+    "AdapterOptions",
+    "AdapterRegistry",
+    "AdapterSet",
+    "DiscoveredPlugin",
+    "DispatchMiddleware",
+    "EventHandler",
+    "Host",
+    "HostFactory",
+    "HostRegistry",
+    "Plugin",
+    "PluginRunner",
+    "PluginSet",
+    "discover_plugins",
+    "event_plugin",
+    "hookimpl",
+    "hookspecs",
+]

@@ -1,0 +1,160 @@
+"""Which adapter opens which URL."""
+
+import re
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, fields
+from typing import Final, TypeAlias
+
+from stagewright.errors import DefinitionError, PluginConflictError, UnknownSchemeError
+from stagewright.ports import (
+    AICallLogger,
+    BlobStore,
+    Clock,
+    EventSink,
+    JobTransport,
+    Persistence,
+    RunReader,
+    StepLedger,
+)
+
+__all__ = ["AdapterOpener", "AdapterOptions", "AdapterRegistry", "AdapterSet", "redacted", "scheme_of"]
+
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_PASSWORD: Final = re.compile(r"(?<=://)([^:@/?#]*):.*@")
+_SECRET_PARAMETER: Final = re.compile(r"(?i)([?&][^=&#]*(?:password|secret|token|key)[^=&#]*=)[^&#]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterOptions:
+    """What `open_kernel` was told that an adapter may need.
+
+    Attributes:
+        create_schema: Whether to make the schema when it is missing; None leaves it to the adapter: made for what is
+            new and local, never on a server.
+        clock: The clock that the application gave, or None.
+    """
+
+    create_schema: bool | None = None
+    clock: Clock | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterSet:
+    """Every port that one URL serves, over one connection pool; a port that it can't serve stays None.
+
+    Attributes:
+        persistence: The state of runs.
+        job_transport: The jobs.
+        step_ledger: The durable steps.
+        blob_store: Large values.
+        run_reader: Reading for people.
+        event_sink: Where events go.
+        ai_call_logger: The log of model calls.
+        clock: The clock of the place where state is kept; used unless the application gives one.
+    """
+
+    persistence: Persistence | None = None
+    job_transport: JobTransport | None = None
+    step_ledger: StepLedger | None = None
+    blob_store: BlobStore | None = None
+    run_reader: RunReader | None = None
+    event_sink: EventSink | None = None
+    ai_call_logger: AICallLogger | None = None
+    clock: Clock | None = None
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """The names of the ports that are there."""
+        return tuple(field.name for field in fields(self) if getattr(self, field.name) is not None)
+
+
+AdapterOpener: TypeAlias = Callable[[str, AdapterOptions], AbstractAsyncContextManager[AdapterSet]]
+"""Opens a URL and closes, on leaving, what it opened."""
+
+
+class AdapterRegistry:
+    """Which opener serves which URL scheme, and who says so."""
+
+    def __init__(self, owner: str = "application") -> None:
+        """Start without adapters.
+
+        Args:
+            owner: Who adds to this registry, for errors.
+        """
+        self.owner = owner
+        self._claims: dict[str, list[tuple[str, AdapterOpener]]] = {}
+
+    @property
+    def schemes(self) -> tuple[str, ...]:
+        """The schemes that are known, in alphabetical order."""
+        return tuple(sorted(self._claims))
+
+    @property
+    def conflicts(self) -> tuple[PluginConflictError, ...]:
+        """One error for each scheme that is claimed more than once; opening a URL of such a scheme raises it."""
+        return tuple(
+            _conflict(scheme, claims) for scheme, claims in sorted(self._claims.items()) if len(claims) > 1
+        )
+
+    def add(self, scheme: str, opener: AdapterOpener) -> None:
+        """Claim a scheme.
+
+        Args:
+            scheme: In lower case, as `redis`. `sqlite` also serves `sqlite+aiosqlite`, unless that is claimed too.
+            opener: Opens a URL of this scheme, given as the application wrote it.
+
+        Raises:
+            DefinitionError: If it is no scheme.
+            PluginConflictError: If this registry's owner claimed it before.
+        """
+        if not _SCHEME.fullmatch(scheme):
+            raise DefinitionError(
+                f"scheme {scheme!r} of {self.owner}",
+                ("a scheme is lower-case letters, digits, '+', '-' and '.', without '://'",),
+            )
+        claims = self._claims.setdefault(scheme, [])
+        if any(owner == self.owner for owner, _ in claims):
+            raise PluginConflictError(f"scheme {scheme!r}", (self.owner, self.owner))
+        claims.append((self.owner, opener))
+
+    def include(self, other: "AdapterRegistry") -> None:
+        """Take over the claims of another registry; those that meet a claim here are kept as conflicts."""
+        for scheme, claims in other._claims.items():
+            self._claims.setdefault(scheme, []).extend(claims)
+
+    def opener_of(self, url: str, *, failed_plugins: tuple[str, ...] = ()) -> AdapterOpener:
+        """The opener for a URL: of its very scheme, else of the part of the scheme before `+`.
+
+        Args:
+            url: The URL as the application wrote it.
+            failed_plugins: Plugins that failed to load, for the error.
+
+        Raises:
+            UnknownSchemeError: If nobody claims the scheme, or the text is no URL.
+            PluginConflictError: If two plugins do.
+        """
+        exact = scheme_of(url)
+        for scheme in (exact, exact.partition("+")[0]):
+            claims = self._claims.get(scheme, [])
+            if len(claims) > 1:
+                raise _conflict(scheme, claims)
+            if claims:
+                return claims[0][1]
+        raise UnknownSchemeError(redacted(url), self.schemes, failed_plugins)
+
+
+def scheme_of(url: str) -> str:
+    """The scheme of a URL in lower case; empty when the text has none."""
+    match = _URL.match(url)
+    return "" if match is None else match[1].lower()
+
+
+def redacted(url: str) -> str:
+    """A URL as it may be shown: without its password, and without values of parameters that sound secret."""
+    return _SECRET_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
+
+
+def _conflict(scheme: str, claims: list[tuple[str, AdapterOpener]]) -> PluginConflictError:
+    return PluginConflictError(f"scheme {scheme!r}", (claims[0][0], claims[1][0]))

@@ -1,0 +1,151 @@
+"""Event plugins: functions that receive events of the types they ask for."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from stagewright.errors import DefinitionError, PartialDeliveryError
+from stagewright.events import EVENT_TYPES, Event
+
+__all__ = ["EventHandler", "Plugin", "PluginRunner", "event_plugin"]
+
+EventHandler: TypeAlias = Callable[[Event], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Plugin:
+    """Somebody who receives events.
+
+    Attributes:
+        id: Unique among the plugins of a sink; deliveries are recorded under it, so keep it when code moves.
+        name: For people.
+        on: The types of the events it receives.
+        handle: Called with each of them. Delivery is at least once: `event.event_id` tells a repetition.
+    """
+
+    id: str
+    name: str
+    on: frozenset[str]
+    handle: EventHandler
+
+    def __init__(
+        self, id: str, name: str | None, on: Iterable[str | type[Event]], handle: EventHandler
+    ) -> None:
+        """Describe a plugin.
+
+        Args:
+            id: Unique among the plugins of a sink.
+            name: For people; None means the id.
+            on: Types of events, as `"stage:failed"` or as classes of `stagewright.events`.
+            handle: An `async def` of one event.
+
+        Raises:
+            DefinitionError: With everything that is wrong, such as an unknown type of event.
+        """
+        types, problems = _event_types(on)
+        if not id:
+            problems.append("its id is empty")
+        if not _is_async(handle):
+            problems.append("its handle is not an async function; write `async def handle(event)`")
+        if problems:
+            raise DefinitionError(f"event plugin {id!r}", tuple(problems))
+        object.__setattr__(self, "id", id)
+        object.__setattr__(self, "name", name or id)
+        object.__setattr__(self, "on", types)
+        object.__setattr__(self, "handle", handle)
+
+
+def event_plugin(
+    id: str, *, on: Iterable[str | type[Event]], name: str | None = None
+) -> Callable[[EventHandler], Plugin]:
+    """Make a plugin of an `async def handle(event)`.
+
+    Args:
+        id: Unique among the plugins of a sink.
+        on: Types of events, as `"stage:failed"` or as classes of `stagewright.events`.
+        name: For people; None means the id.
+
+    Raises:
+        DefinitionError: When applied, with everything that is wrong.
+    """
+
+    def decorate(handle: EventHandler) -> Plugin:
+        return Plugin(id, name, on, handle)
+
+    return decorate
+
+
+class PluginRunner:
+    """An event sink that gives each event to the plugins that ask for its type.
+
+    Plugins are called one after another, in the order given. One that fails doesn't keep an event from those after
+    it; the event is then offered again, and only to those that don't have it.
+    """
+
+    def __init__(self, plugins: Iterable[Plugin], max_retries: int = 3) -> None:
+        """Make a sink.
+
+        Args:
+            plugins: With unique ids.
+            max_retries: Refusals of one event until it becomes a dead letter.
+
+        Raises:
+            DefinitionError: If two plugins have one id, or `max_retries` is negative.
+        """
+        self.plugins = tuple(plugins)
+        self.max_retries = max_retries
+        ids = [plugin.id for plugin in self.plugins]
+        problems = [f"the id {id!r} is used twice" for id in dict.fromkeys(ids) if ids.count(id) > 1]
+        if max_retries < 0:
+            problems.append(f"max_retries is {max_retries}; it is zero or more")
+        if problems:
+            raise DefinitionError("plugin runner", tuple(problems))
+
+    async def emit(self, event: Event) -> None:
+        """Give the event to each subscriber that isn't in `event.delivered_to`.
+
+        Raises:
+            PartialDeliveryError: If a plugin failed; it names all that have the event by now.
+        """
+        subscribers = [plugin for plugin in self.plugins if event.type in plugin.on]
+        delivered = set(event.delivered_to)
+        failures: list[tuple[str, Exception]] = []
+        for plugin in subscribers:
+            if plugin.id in delivered:
+                continue
+            try:
+                await plugin.handle(event)
+            except Exception as error:
+                failures.append((plugin.id, error))
+            else:
+                delivered.add(plugin.id)
+        if failures:
+            problem = "; ".join(
+                f"plugin {id!r} failed: {type(error).__name__}: {error}" for id, error in failures
+            )
+            raise PartialDeliveryError(frozenset(delivered), problem) from _cause(
+                [error for _, error in failures]
+            )
+
+
+def _event_types(on: Iterable[str | type[Event]]) -> tuple[frozenset[str], list[str]]:
+    if isinstance(on, str):
+        return frozenset(), [f"on={on!r} is text; give a list, as on=[{on!r}]"]
+    names = [item if isinstance(item, str) else item.type for item in on]
+    problems = [
+        f"there is no event of type {name!r}; the types are {', '.join(EVENT_TYPES)}"
+        for name in names
+        if name not in EVENT_TYPES
+    ]
+    return frozenset(names), problems or ([] if names else ["it receives no event: on is empty"])
+
+
+def _is_async(handle: EventHandler) -> bool:
+    return inspect.iscoroutinefunction(handle) or inspect.iscoroutinefunction(
+        getattr(handle, "__call__", None)
+    )
+
+
+def _cause(errors: list[Exception]) -> Exception:
+    return errors[0] if len(errors) == 1 else ExceptionGroup("several plugins failed", errors)

@@ -1,0 +1,92 @@
+"""Where large values and artifacts are kept."""
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from typing import Protocol, runtime_checkable
+
+__all__ = ["BlobReader", "BlobStore", "BlobWriter", "Presigner"]
+
+
+class BlobReader(Protocol):
+    """A blob that is being read."""
+
+    async def read(self, size: int = -1) -> bytes:
+        """Up to `size` bytes more, all that is left for -1, nothing at the end."""
+        ...
+
+
+class BlobWriter(Protocol):
+    """A blob that is being written."""
+
+    async def write(self, data: bytes) -> None:
+        """Append bytes."""
+        ...
+
+
+@runtime_checkable
+class BlobStore(Protocol):
+    """Bytes by key. Keys are text of 1 to 900 characters without control characters; every byte of data counts.
+
+    Every process that works on a run must use the same store.
+    """
+
+    async def put(self, key: str, data: bytes, *, content_type: str | None = None, if_absent: bool = False) -> bool:
+        """Store bytes under a key, whole or not at all.
+
+        Returns:
+            True when they were stored. With `if_absent` an existing blob is left as it is and the answer is False;
+            of several callers at once exactly one is told True.
+        """
+        ...
+
+    async def get(self, key: str) -> bytes:
+        """The bytes under a key.
+
+        Raises:
+            BlobNotFoundError: If there are none.
+        """
+        ...
+
+    async def has(self, key: str) -> bool:
+        """Whether there is a blob under that key."""
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Remove a blob; nothing happens if there is none."""
+        ...
+
+    async def delete_many(self, keys: Collection[str]) -> None:
+        """Remove blobs; those that don't exist don't matter."""
+        ...
+
+    def list(self, prefix: str) -> AsyncIterator[str]:
+        """All keys that start with a prefix, letter by letter, in ascending order."""
+        ...
+
+    def open_read(self, key: str) -> AbstractAsyncContextManager[BlobReader]:
+        """Read a large blob piece by piece.
+
+        Raises:
+            BlobNotFoundError: On entering, if there is no such blob.
+        """
+        ...
+
+    def open_write(
+        self, key: str, *, content_type: str | None = None
+    ) -> AbstractAsyncContextManager[BlobWriter]:
+        """Write a large blob piece by piece; it appears when the block ends and not at all when the block raises."""
+        ...
+
+
+@runtime_checkable
+class Presigner(Protocol):
+    """Optional: URLs by which somebody without credentials reads or writes one blob for a while."""
+
+    async def presign_put(self, key: str, *, expires: timedelta, content_type: str | None = None) -> str:
+        """A URL that accepts one PUT of the blob until it expires."""
+        ...
+
+    async def presign_get(self, key: str, *, expires: timedelta) -> str:
+        """A URL that answers a GET of the blob until it expires."""
+        ...

@@ -1,0 +1,24 @@
+"""The mark of a field that a patch leaves alone, so that None can be written."""
+
+from dataclasses import fields
+from enum import Enum
+from typing import Any, Final, Literal, TypeAlias
+
+__all__ = ["UNSET", "Unset", "set_fields"]
+
+
+class _Unset(Enum):
+    UNSET = "UNSET"
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+Unset: TypeAlias = Literal[_Unset.UNSET]
+UNSET: Final = _Unset.UNSET
+
+
+def set_fields(patch: Any) -> dict[str, Any]:  # Any: a patch's fields have as many types as its record's
+    """The fields of a patch dataclass that are to be written, by name."""
+    values = {field.name: getattr(patch, field.name) for field in fields(patch)}
+    return {name: value for name, value in values.items() if value is not UNSET}

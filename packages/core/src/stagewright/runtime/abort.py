@@ -1,0 +1,65 @@
+"""Telling a running body to stop."""
+
+import asyncio
+import threading
+
+from stagewright.definitions import AbortReason
+from stagewright.errors import StageAbortedError
+
+__all__ = ["AbortSource", "NeverAborted"]
+
+
+class AbortSource:
+    """A signal that is set once, from any thread, and waited for on any event loop."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reason: AbortReason | None = None
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the body should stop."""
+        return self._reason is not None
+
+    @property
+    def reason(self) -> AbortReason | None:
+        """Why, or None while the signal isn't set."""
+        return self._reason
+
+    def set(self, reason: AbortReason) -> None:
+        """Tell the body to stop; the first reason stays."""
+        with self._lock:
+            if self._reason is not None:
+                return
+            self._reason = reason
+            waiting, self._waiting = self._waiting, []
+        for loop, event in waiting:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(event.set)
+
+    async def wait(self) -> None:
+        """Return once the signal is set."""
+        waiter = (asyncio.get_running_loop(), asyncio.Event())
+        with self._lock:
+            if self._reason is not None:
+                return
+            self._waiting.append(waiter)
+        try:
+            await waiter[1].wait()
+        finally:
+            with self._lock:
+                if waiter in self._waiting:
+                    self._waiting.remove(waiter)
+
+    def raise_if_set(self) -> None:
+        """Raise `StageAbortedError` if the signal is set."""
+        if self._reason is not None:
+            raise StageAbortedError(self._reason)
+
+
+class NeverAborted(AbortSource):
+    """The signal of an execution that nobody can stop."""
+
+    def set(self, reason: AbortReason) -> None:
+        """Do nothing: whoever started this execution gave it no signal."""

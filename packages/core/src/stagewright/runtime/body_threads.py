@@ -1,0 +1,54 @@
+"""Threads for plain `def` bodies: one each, so that bodies never wait for one another or for a pool."""
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+__all__ = ["run_in_own_thread"]
+
+R = TypeVar("R")
+
+
+async def run_in_own_thread(function: Callable[[], R], *, name: str) -> R:
+    """Run a blocking function in a daemon thread of its own, with the caller's context variables.
+
+    When the awaiting task is cancelled, or times out, the thread goes on by itself: Python can't end a thread. What
+    it returns or raises then is dropped, and being a daemon it doesn't keep the process alive.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[R] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def body() -> None:
+        try:
+            result = context.run(function)
+        except BaseException as error:  # whatever the body raises is the caller's to see
+            _hand_over(loop, done, lambda: done.set_exception(_raisable(error)))
+        else:
+            _hand_over(loop, done, lambda: done.set_result(result))
+
+    threading.Thread(target=body, name=name, daemon=True).start()
+    return await done
+
+
+def _hand_over(loop: asyncio.AbstractEventLoop, done: "asyncio.Future[R]", settle: Callable[[], None]) -> None:
+    def settle_if_wanted() -> None:
+        if not done.done():
+            settle()
+
+    try:
+        loop.call_soon_threadsafe(settle_if_wanted)
+    except RuntimeError:
+        # The loop has ended, so nobody waits for this body any more.
+        return
+
+
+def _raisable(error: BaseException) -> BaseException:
+    # A future refuses StopIteration, which would end the coroutine that awaits it.
+    if isinstance(error, StopIteration):
+        wrapped = RuntimeError("the body raised StopIteration")
+        wrapped.__cause__ = error
+        return wrapped
+    return error

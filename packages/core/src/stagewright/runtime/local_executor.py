@@ -1,0 +1,139 @@
+"""Running bodies in this process."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+from stagewright.definitions import RetryPolicy
+from stagewright.errors import (
+    InvalidConfigError,
+    InvalidInputError,
+    InvalidOutputError,
+    SchemaMismatchError,
+    StageTimeoutError,
+    ValueNotSerializableError,
+)
+from stagewright.ports import ActivityEnding, ActivityOutcome, ActivityRun, BodyFailed
+from stagewright.runtime.blocking import BlockingContext, LoopPortal
+from stagewright.runtime.body_threads import run_in_own_thread
+from stagewright.runtime.contexts import AsyncContext
+from stagewright.runtime.failure import describe_exception
+from stagewright.runtime.reports import StageReports
+from stagewright.runtime.returned import read_returned
+
+__all__ = ["LocalExecutor"]
+
+_LOG_INTERVAL: Final = 1.0
+_DEFAULT_POLICY: Final = RetryPolicy()
+_log: Final = logging.getLogger("stagewright.kernel")
+
+
+class LocalExecutor:
+    """Runs `async def` bodies on this event loop and plain `def` bodies in threads of their own."""
+
+    async def run(self, activity: ActivityRun) -> ActivityOutcome:
+        """Run a body to its end. Whatever it raises, and whatever its values don't fit, is the outcome."""
+        reports = StageReports(activity)
+        async with _logs_written_meanwhile(activity, reports):
+            ending = await _ending(activity, reports)
+        return ActivityOutcome(
+            ending=ending, progress=reports.progress, annotations=reports.annotations, logs=reports.take_logs()
+        )
+
+
+async def _ending(activity: ActivityRun, reports: StageReports) -> ActivityEnding:
+    stage = activity.stage
+    try:
+        given = stage.parse_input(activity.input)
+    except SchemaMismatchError as error:
+        return _unfit(activity, InvalidInputError(f"stage {stage.id!r}", error.problems), "INVALID_INPUT")
+    try:
+        config = stage.parse_config(activity.config)
+    except SchemaMismatchError as error:
+        return _unfit(activity, InvalidConfigError(f"stage {stage.id!r}", error.problems), "INVALID_CONFIG")
+    try:
+        returned = await _invoke(activity, reports, given, config)
+    except StageTimeoutError as error:
+        retryable = (stage.retry or _DEFAULT_POLICY).allows(error)
+        described = describe_exception(error, code="STAGE_TIMEOUT", stage_id=stage.id)
+        return BodyFailed(error=described, retryable=retryable)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # The body cancelled itself, or let a cancellation of its own making out: that is its failure.
+        return _failed(activity, error)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        return _failed(activity, error)
+    return _read(activity, returned)
+
+
+async def _invoke(activity: ActivityRun, reports: StageReports, given: Any, config: Any) -> object:
+    stage = activity.stage
+    seconds = None if stage.timeout is None else stage.timeout.total_seconds()
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            if stage.is_blocking:
+                portal = LoopPortal(asyncio.get_running_loop())
+                blocking = BlockingContext(activity, reports, input=given, config=config, portal=portal)
+                name = f"stagewright-{stage.id}-{activity.run_id}"
+                return await run_in_own_thread(lambda: stage.execute(blocking), name=name)
+            return await stage.execute(AsyncContext(activity, reports, input=given, config=config))
+    except TimeoutError:
+        if limit.expired() and seconds is not None:
+            raise StageTimeoutError(stage.id, seconds) from None
+        raise
+
+
+def _read(activity: ActivityRun, returned: object) -> ActivityEnding:
+    try:
+        return read_returned(activity.stage, returned)
+    except SchemaMismatchError as error:
+        problems = error.problems
+    except ValueNotSerializableError as error:
+        problems = InvalidOutputError.of_unserializable("", error).problems
+    return _unfit(activity, InvalidOutputError(f"stage {activity.stage.id!r}", problems), "INVALID_OUTPUT")
+
+
+def _unfit(activity: ActivityRun, error: Exception, code: str) -> BodyFailed:
+    return BodyFailed(error=describe_exception(error, code=code, stage_id=activity.stage.id), retryable=False)
+
+
+def _failed(activity: ActivityRun, error: BaseException) -> BodyFailed:
+    policy = activity.stage.retry or _DEFAULT_POLICY
+    return BodyFailed(
+        error=describe_exception(error, stage_id=activity.stage.id), retryable=policy.allows(error)
+    )
+
+
+@asynccontextmanager
+async def _logs_written_meanwhile(activity: ActivityRun, reports: StageReports) -> AsyncIterator[None]:
+    """Write log lines each second while a body runs, so that they can be read, and survive a crash."""
+    writer = asyncio.create_task(_write_logs(activity, reports))
+    try:
+        yield
+    finally:
+        writer.cancel()
+        with suppress(asyncio.CancelledError):
+            await writer
+
+
+async def _write_logs(activity: ActivityRun, reports: StageReports) -> None:
+    while True:
+        await asyncio.sleep(_LOG_INTERVAL)
+        lines = reports.take_logs()
+        if not lines:
+            continue
+        try:
+            await activity.resources.write_logs(lines)
+        except Exception:  # the lines are tried again with the next ones, and with the outcome
+            reports.put_back_logs(lines)
+            _log.warning("%d log lines of run %s could not be written yet", len(lines), activity.run_id, exc_info=True)
+        except asyncio.CancelledError:
+            # Whether they were written is unknown; a line that is there already is skipped by its id.
+            reports.put_back_logs(lines)
+            raise

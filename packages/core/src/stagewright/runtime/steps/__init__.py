@@ -1,0 +1,3 @@
+"""What a durable step is made of."""
+
+__all__: list[str] = []

@@ -1,0 +1,141 @@
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+
+import pytest
+
+from stagewright.errors import DefinitionError, PartialDeliveryError
+from stagewright.events import Event, StageFailed, WorkflowCancelled
+from stagewright.plugins import Plugin, PluginRunner, event_plugin
+from stagewright.ports import EventSink, RetryBudget
+
+CANCELLED = WorkflowCancelled(timestamp=datetime(2025, 1, 1, tzinfo=UTC), run_id="r1")
+
+Handler = Callable[[Event], Awaitable[None]]
+
+
+def noting(seen: list[str], name: str) -> Handler:
+    async def handle(event: Event) -> None:
+        seen.append(name)
+
+    return handle
+
+
+async def refuse(event: Event) -> None:
+    raise ValueError("the hook is down")
+
+
+def test_the_decorator_makes_a_plugin() -> None:
+    @event_plugin("audit", on=["stage:failed", WorkflowCancelled], name="Audit trail")
+    async def audit(event: Event) -> None: ...
+
+    assert (audit.id, audit.name, audit.on) == (
+        "audit",
+        "Audit trail",
+        {"stage:failed", "workflow:cancelled"},
+    )
+    assert Plugin("x", None, [StageFailed], refuse).name == "x"
+
+
+def test_objects_and_partials_may_handle() -> None:
+    class Handle:
+        async def __call__(self, event: Event) -> None: ...
+
+    async def with_more(more: int, event: Event) -> None: ...
+
+    assert Plugin("a", "a", ["stage:failed"], Handle())
+    assert Plugin("b", "b", ["stage:failed"], partial(with_more, 1))
+
+
+def test_all_problems_of_a_plugin_come_at_once() -> None:
+    def handle(event: Event) -> None: ...
+
+    with pytest.raises(DefinitionError) as caught:
+        Plugin("", "x", ["stage:faild"], handle)  # type: ignore[arg-type] # the error is under test
+    text = str(caught.value)
+    assert "'stage:faild'" in text
+    assert "stage:failed" in text
+    assert "async def handle(event)" in text
+    assert "its id is empty" in text
+
+
+@pytest.mark.parametrize(("on", "problem"), [("stage:failed", "give a list"), ([], "receives no event")])
+def test_text_or_nothing_to_listen_to_is_refused(on: list[str], problem: str) -> None:
+    with pytest.raises(DefinitionError, match=problem):
+        Plugin("x", "x", on, refuse)
+
+
+def test_a_runner_refuses_one_id_twice_and_a_negative_budget() -> None:
+    plugin = Plugin("x", "x", ["stage:failed"], refuse)
+    with pytest.raises(DefinitionError, match=r"'x' is used twice[\s\S]*-1"):
+        PluginRunner([plugin, plugin], max_retries=-1)
+
+
+def test_a_runner_is_a_sink_with_a_budget() -> None:
+    runner: EventSink = PluginRunner([], max_retries=5)
+    assert isinstance(runner, RetryBudget)
+    assert runner.max_retries == 5
+    assert PluginRunner([]).max_retries == 3
+
+
+@pytest.mark.guarantee("plugins.subscribers-in-order")
+async def test_subscribers_get_the_event_in_the_order_given() -> None:
+    seen: list[str] = []
+    await PluginRunner(
+        [
+            Plugin("b", None, ["workflow:cancelled", "stage:failed"], noting(seen, "b")),
+            Plugin("other", None, ["stage:failed"], noting(seen, "other")),
+            Plugin("a", None, ["workflow:cancelled"], noting(seen, "a")),
+        ]
+    ).emit(CANCELLED)
+    assert seen == ["b", "a"]
+
+
+async def test_an_event_that_nobody_asks_for_is_accepted() -> None:
+    await PluginRunner([]).emit(CANCELLED)
+
+
+@pytest.mark.guarantee("plugins.retry-skips-who-has-it")
+async def test_a_retry_reaches_only_those_that_do_not_have_the_event() -> None:
+    seen: list[str] = []
+    broken = True
+
+    async def moody(event: Event) -> None:
+        if broken:
+            raise ValueError("the hook is down")
+        seen.append("moody")
+
+    runner = PluginRunner(
+        [
+            Plugin("before", None, ["workflow:cancelled"], noting(seen, "before")),
+            Plugin("moody", None, ["workflow:cancelled"], moody),
+            Plugin("after", None, ["workflow:cancelled"], noting(seen, "after")),
+        ]
+    )
+    with pytest.raises(
+        PartialDeliveryError, match="plugin 'moody' failed: ValueError: the hook is down"
+    ) as caught:
+        await runner.emit(CANCELLED)
+    assert caught.value.delivered == {"before", "after"}
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert seen == ["before", "after"]
+
+    broken = False
+    await runner.emit(replace(CANCELLED, delivered_to=caught.value.delivered))
+    assert seen == ["before", "after", "moody"]
+
+
+async def test_several_failures_are_all_named() -> None:
+    runner = PluginRunner([Plugin(id, None, ["workflow:cancelled"], refuse) for id in ("a", "b")])
+    with pytest.raises(PartialDeliveryError, match="'a' failed.*'b' failed") as caught:
+        await runner.emit(CANCELLED)
+    assert caught.value.delivered == frozenset()
+    assert isinstance(caught.value.__cause__, ExceptionGroup)
+
+
+async def test_who_had_it_before_still_counts_when_others_fail_again() -> None:
+    runner = PluginRunner([Plugin("a", None, ["workflow:cancelled"], refuse)])
+    with pytest.raises(PartialDeliveryError) as caught:
+        await runner.emit(replace(CANCELLED, delivered_to=frozenset({"gone"})))
+    assert caught.value.delivered == {"gone"}

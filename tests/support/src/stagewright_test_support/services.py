@@ -1,0 +1,70 @@
+"""Backends the tests run against, and what a missing one means.
+
+On a laptop a missing backend skips its tests and says why. Under `CI=true`, or where
+`STAGEWRIGHT_REQUIRE` names it, it is a failure.
+"""
+
+import importlib.util
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import pytest
+
+__all__ = ["BACKENDS", "Backend", "missing_backends", "need_backend", "required_backends"]
+
+Environment = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One thing the tests can run against.
+
+    Attributes:
+        name: How `STAGEWRIGHT_REQUIRE` and the tests call it.
+        why_missing: Answers `None` when it can be had, else the reason why not.
+    """
+
+    name: str
+    why_missing: Callable[[], str | None]
+
+
+def _memory_missing() -> str | None:
+    if importlib.util.find_spec("stagewright.memory") is None:
+        return "stagewright.memory is not installed"
+    return None
+
+
+BACKENDS: Mapping[str, Backend] = {"memory": Backend("memory", _memory_missing)}
+
+
+def required_backends(environment: Environment = os.environ) -> frozenset[str]:
+    """The names in `STAGEWRIGHT_REQUIRE`, which is a list with commas."""
+    names = environment.get("STAGEWRIGHT_REQUIRE", "").split(",")
+    return frozenset(name.strip() for name in names if name.strip())
+
+
+def missing_backends(required: frozenset[str], backends: Mapping[str, Backend] = BACKENDS) -> list[str]:
+    """One line for each required backend that is unknown or can't be had."""
+    lines: list[str] = []
+    for name in sorted(required):
+        backend = backends.get(name)
+        reason = "no backend has this name" if backend is None else backend.why_missing()
+        if reason is not None:
+            lines.append(f"{name}: {reason}")
+    return lines
+
+
+def need_backend(
+    name: str,
+    *,
+    backends: Mapping[str, Backend] = BACKENDS,
+    environment: Environment = os.environ,
+) -> None:
+    """Returns where the backend can be had; otherwise skips the test, or fails it where it is required."""
+    reason = backends[name].why_missing()
+    if reason is None:
+        return
+    if environment.get("CI") == "true" or name in required_backends(environment):
+        pytest.fail(f"required backend {name!r} is missing: {reason}", pytrace=False)
+    pytest.skip(f"backend {name!r} is missing: {reason}")
