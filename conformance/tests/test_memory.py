@@ -1,37 +1,218 @@
+"""The suite on the in-memory adapters, which lack nothing."""
+
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from stagewright.memory import InMemoryPersistence
-from stagewright.ports import Persistence
-from stagewright_conformance.annotations import AnnotationSuite
-from stagewright_conformance.definitions import DefinitionSuite
-from stagewright_conformance.idempotency import IdempotencySuite
-from stagewright_conformance.isolation import IsolationSuite, RowLockSuite
-from stagewright_conformance.logs import LogSuite
-from stagewright_conformance.outbox import OutboxDeliverySuite, OutboxSuite
-from stagewright_conformance.run_claims import RunClaimSuite
-from stagewright_conformance.runs import RunSuite
-from stagewright_conformance.stages import StageSuite
-from stagewright_conformance.transactions import SavepointSuite, TransactionSuite
+from stagewright.memory import (
+    InMemoryBlobStore,
+    InMemoryDatabase,
+    InMemoryJobTransport,
+    InMemoryPersistence,
+    InMemoryStepLedger,
+)
+from stagewright.ports import BlobStore, JobTransport, Persistence, StepLedger
+from stagewright_conformance import (
+    AnnotationSuite,
+    BlobListingSuite,
+    BlobStreamSuite,
+    BlobSuite,
+    DefinitionSuite,
+    IdempotencySuite,
+    IsolationSuite,
+    JobAcknowledgementSuite,
+    JobAdminSuite,
+    JobFenceSuite,
+    JobLeaseSuite,
+    JobQueueSuite,
+    LogSuite,
+    OutboxDeliverySuite,
+    OutboxSuite,
+    PassTime,
+    RowLockSuite,
+    RunClaimSuite,
+    RunReaderSuite,
+    RunSuite,
+    SavepointSuite,
+    StageSuite,
+    StepEnlistmentSuite,
+    StepLedgerSuite,
+    StepListingSuite,
+    TransactionSuite,
+    TransportEnlistmentSuite,
+    WakeUpSuite,
+)
+
+
+class SettableClock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self._now = datetime(2031, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self._now
+
+    async def pass_time(self, time: timedelta) -> None:
+        self._now += time
 
 
 class InMemory:
+    """Adapters over one database; every competitor is another adapter over it."""
+
     @pytest.fixture
-    def persistence(self) -> Persistence:
+    def clock(self) -> SettableClock:
+        return SettableClock()
+
+    @pytest.fixture
+    def database(self, clock: SettableClock) -> InMemoryDatabase:
+        return InMemoryDatabase(clock)
+
+    @pytest.fixture
+    def persistence(self, database: InMemoryDatabase) -> Persistence:
+        return InMemoryPersistence(database)
+
+    @pytest.fixture
+    def competitor(self, database: InMemoryDatabase) -> Persistence:
+        return InMemoryPersistence(database)
+
+    @pytest.fixture
+    def stranger(self) -> Persistence:
         return InMemoryPersistence()
 
+    @pytest.fixture
+    def transport(self, database: InMemoryDatabase) -> JobTransport:
+        return InMemoryJobTransport(database)
 
-class TestTransactions(InMemory, TransactionSuite): ...
-class TestSavepoints(InMemory, SavepointSuite): ...
-class TestIsolation(InMemory, IsolationSuite): ...
-class TestRowLocks(InMemory, RowLockSuite): ...
-class TestRuns(InMemory, RunSuite): ...
-class TestRunClaims(InMemory, RunClaimSuite): ...
-class TestStages(InMemory, StageSuite): ...
-class TestDefinitions(InMemory, DefinitionSuite): ...
-class TestAnnotations(InMemory, AnnotationSuite): ...
-class TestLogs(InMemory, LogSuite): ...
-class TestOutbox(InMemory, OutboxSuite): ...
-class TestOutboxDelivery(InMemory, OutboxDeliverySuite): ...
-class TestIdempotency(InMemory, IdempotencySuite): ...
+    @pytest.fixture
+    def rival_transport(self, database: InMemoryDatabase) -> JobTransport:
+        return InMemoryJobTransport(database)
+
+    @pytest.fixture
+    def pass_time(self, clock: SettableClock) -> PassTime:
+        return clock.pass_time
+
+    @pytest.fixture
+    def clock_now(self, clock: SettableClock) -> Callable[[], datetime]:
+        return clock.now
+
+    @pytest.fixture
+    def ledger(self, database: InMemoryDatabase) -> StepLedger:
+        return InMemoryStepLedger(database)
+
+    @pytest.fixture
+    def blob_store(self, database: InMemoryDatabase) -> BlobStore:
+        return InMemoryBlobStore(database)
+
+    @pytest.fixture
+    def rival_blob_store(self, database: InMemoryDatabase) -> BlobStore:
+        return InMemoryBlobStore(database)
+
+
+class TestTransactions(InMemory, TransactionSuite):
+    pass
+
+
+class TestSavepoints(InMemory, SavepointSuite):
+    pass
+
+
+class TestIsolation(InMemory, IsolationSuite):
+    pass
+
+
+class TestRowLocks(InMemory, RowLockSuite):
+    pass
+
+
+class TestRuns(InMemory, RunSuite):
+    pass
+
+
+class TestRunClaims(InMemory, RunClaimSuite):
+    pass
+
+
+class TestStages(InMemory, StageSuite):
+    pass
+
+
+class TestDefinitions(InMemory, DefinitionSuite):
+    pass
+
+
+class TestAnnotations(InMemory, AnnotationSuite):
+    pass
+
+
+class TestLogs(InMemory, LogSuite):
+    pass
+
+
+class TestOutbox(InMemory, OutboxSuite):
+    pass
+
+
+class TestOutboxDelivery(InMemory, OutboxDeliverySuite):
+    pass
+
+
+class TestIdempotency(InMemory, IdempotencySuite):
+    pass
+
+
+class TestRunReader(InMemory, RunReaderSuite):
+    pass
+
+
+class TestJobQueue(InMemory, JobQueueSuite):
+    pass
+
+
+class TestJobAcknowledgements(InMemory, JobAcknowledgementSuite):
+    pass
+
+
+class TestJobFences(InMemory, JobFenceSuite):
+    pass
+
+
+class TestJobLeases(InMemory, JobLeaseSuite):
+    pass
+
+
+class TestJobAdmin(InMemory, JobAdminSuite):
+    pass
+
+
+class TestTransportEnlistment(InMemory, TransportEnlistmentSuite):
+    pass
+
+
+class TestWakeUps(InMemory, WakeUpSuite):
+    pass
+
+
+class TestStepLedger(InMemory, StepLedgerSuite):
+    pass
+
+
+class TestStepEnlistment(InMemory, StepEnlistmentSuite):
+    pass
+
+
+class TestStepListing(InMemory, StepListingSuite):
+    pass
+
+
+class TestBlobs(InMemory, BlobSuite):
+    pass
+
+
+class TestBlobListing(InMemory, BlobListingSuite):
+    pass
+
+
+class TestBlobStreams(InMemory, BlobStreamSuite):
+    pass

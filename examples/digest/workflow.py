@@ -210,7 +210,7 @@ def find_duplicates(ctx: BlockingStageContext[FileList, DuplicatesConfig]) -> Du
             if len(paragraph.split()) >= ctx.config.min_words:
                 places[paragraph].append(Place(name=file.name, line=line))
     repeated = [
-        Duplicate(beginning=paragraph[:80], words=len(paragraph.split()), places=where)
+        Duplicate(beginning=_cut(paragraph, 80), words=len(paragraph.split()), places=where)
         for paragraph, where in places.items()
         if len(where) > 1
     ]
@@ -253,6 +253,11 @@ _MARKDOWN_LINK = re.compile(r"\[[^\]\n]*\]\(\s*<?([^)\s>]+)>?[^)\n]*\)")
 _BARE_LINK = re.compile(r"(?<![(<\w])<?(https?://[^\s<>)\]\"'`]+)")
 _FENCE = re.compile(r"\s*(```|~~~)")
 _PASSED_OVER = {"__pycache__", "node_modules"}
+_ENCODINGS_BY_MARK = {
+    b"\xff\xfe": ("utf-16",),
+    b"\xfe\xff": ("utf-16",),
+    b"\xef\xbb": ("utf-8-sig", "cp1252", "latin-1"),
+}
 
 
 def _candidates(folder: Path, patterns: list[str], report: Path) -> Iterator[Path]:
@@ -286,9 +291,8 @@ def _examined(path: Path, folder: Path, max_bytes: int) -> TextFile | SkippedFil
 
 
 def _encoding_of(data: bytes) -> str | None:
-    """UTF-8 where possible, UTF-16 with its mark, else Windows-1252 or Latin-1, which fits any text; None for binary."""
-    marked = data.startswith((b"\xff\xfe", b"\xfe\xff"))
-    for encoding in ("utf-16",) if marked else ("utf-8-sig", "cp1252", "latin-1"):
+    """What a byte-order mark says, else UTF-8 where it fits, else Windows-1252 or Latin-1; None for binary data."""
+    for encoding in _ENCODINGS_BY_MARK.get(data[:2], ("utf-8", "cp1252", "latin-1")):
         try:
             return None if "\x00" in data.decode(encoding) else encoding
         except UnicodeDecodeError:
@@ -339,6 +343,10 @@ def _link(folder: Path, name: str, line: int, target: str) -> Link:
     return Link(name=name, line=line, target=target, kind="file", broken=broken)
 
 
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
 def _paragraphs(text: str) -> Iterator[tuple[int, str]]:
     """Blocks of lines between empty ones, their white space evened out, with the line that they begin in."""
     block: list[str] = []
@@ -361,8 +369,8 @@ def _report(listed: FileList, found: Findings) -> Iterator[str]:
     yield f"# Digest of {listed.folder.name or listed.folder}"
     yield ""
     yield (
-        f"{len(listed.files)} files, {found.words.total:,} words ({found.words.distinct:,} distinct), {len(links)} links "
-        f"({len(broken)} broken), {len(found.duplicates.paragraphs)} repeated paragraphs."
+        f"{len(listed.files)} files, {found.words.total:,} words ({found.words.distinct:,} distinct), "
+        f"{len(links)} links ({len(broken)} broken), {len(found.duplicates.paragraphs)} repeated paragraphs."
     )
     encodings = {file.name: file.encoding for file in listed.files}
     rows = [
@@ -379,7 +387,7 @@ def _report(listed: FileList, found: Findings) -> Iterator[str]:
     yield from _table("Broken links", ("where", "target"), [(f"{x.name}:{x.line}", x.target) for x in broken])
     repeated = [
         (
-            f"{item.beginning}…",
+            item.beginning,
             str(item.words),
             ", ".join(f"{place.name}:{place.line}" for place in item.places),
         )

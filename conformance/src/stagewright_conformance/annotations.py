@@ -31,16 +31,22 @@ class AnnotationSuite(PersistenceSuite):
         await persistence.create_run(run)
         return run.id
 
-    async def _ids(self, persistence: Persistence, run_id: str, query: AnnotationQuery | None = None) -> list[str]:
+    async def _ids(
+        self, persistence: Persistence, run_id: str, query: AnnotationQuery | None = None
+    ) -> list[str]:
         return [row.id for row in await persistence.list_annotations(run_id, query or AnnotationQuery())]
 
-    async def test_an_annotation_comes_back_as_it_was_appended(self, persistence: Persistence, run_id: str) -> None:
+    async def test_an_annotation_comes_back_as_it_was_appended(
+        self, persistence: Persistence, run_id: str
+    ) -> None:
         """`append_annotations`, `list_annotations`: every field is kept exactly."""
         stage = a_stage(run_id)
         await persistence.create_stage(stage)
         bare = an_annotation(run_id)
         full = replace(
-            an_annotation(run_id, value=ODD_JSON, scope="order", scope_id="42", attempt=3, idempotency_key="once"),
+            an_annotation(
+                run_id, value=ODD_JSON, scope="order", scope_id="42", attempt=3, idempotency_key="once"
+            ),
             actor=Actor(kind="model", id="m", version="2"),
             payload=ODD_JSON,
             stage_record_id=stage.id,
@@ -55,7 +61,9 @@ class AnnotationSuite(PersistenceSuite):
         assert await persistence.append_annotations([]) == []
         assert await self._ids(persistence, run_id) == []
 
-    async def test_annotations_are_listed_by_time_then_as_appended(self, persistence: Persistence, run_id: str) -> None:
+    async def test_annotations_are_listed_by_time_then_as_appended(
+        self, persistence: Persistence, run_id: str
+    ) -> None:
         """`list_annotations`: by `created_at`, then in the order they were appended, whatever their ids."""
         late = an_annotation(run_id, id=f"a-{run_id}", created_at=MOMENT + timedelta(microseconds=1))
         early = [an_annotation(run_id, id=f"{letter}-{run_id}") for letter in "zcx"]
@@ -63,7 +71,9 @@ class AnnotationSuite(PersistenceSuite):
         await persistence.append_annotations(early[1:])
         assert await self._ids(persistence, run_id) == [*(row.id for row in early), late.id]
 
-    async def test_annotations_of_other_runs_are_not_listed(self, persistence: Persistence, run_id: str) -> None:
+    async def test_annotations_of_other_runs_are_not_listed(
+        self, persistence: Persistence, run_id: str
+    ) -> None:
         """`list_annotations`: the annotations of a run."""
         other = a_run()
         await persistence.create_run(other)
@@ -71,7 +81,9 @@ class AnnotationSuite(PersistenceSuite):
         assert await self._ids(persistence, run_id) == []
 
     @pytest.mark.guarantee("stores.annotations-once-per-key")
-    async def test_a_repeated_idempotency_key_keeps_the_first_row(self, persistence: Persistence, run_id: str) -> None:
+    async def test_a_repeated_idempotency_key_keeps_the_first_row(
+        self, persistence: Persistence, run_id: str
+    ) -> None:
         """`append_annotations`: a row whose run, key and idempotency key exist is skipped; the first stays."""
         first = an_annotation(run_id, value=1, idempotency_key="once")
         again = an_annotation(run_id, value=2, idempotency_key="once")
@@ -82,7 +94,12 @@ class AnnotationSuite(PersistenceSuite):
         assert await persistence.append_annotations([first]) == [first.id]
         rows = [again, same_batch, same_batch_again, other_key, other_letters]
         assert await persistence.append_annotations(rows) == [same_batch.id, other_key.id, other_letters.id]
-        assert [row.value for row in await persistence.list_annotations(run_id, AnnotationQuery())] == [1, 3, 5, 6]
+        assert [row.value for row in await persistence.list_annotations(run_id, AnnotationQuery())] == [
+            1,
+            3,
+            5,
+            6,
+        ]
 
     async def test_the_same_idempotency_key_in_another_run_is_another_row(
         self, persistence: Persistence, run_id: str
@@ -93,7 +110,9 @@ class AnnotationSuite(PersistenceSuite):
         rows = [an_annotation(each, idempotency_key="once") for each in (run_id, other.id)]
         assert await persistence.append_annotations(rows) == [row.id for row in rows]
 
-    async def test_rows_without_idempotency_key_never_collide(self, persistence: Persistence, run_id: str) -> None:
+    async def test_rows_without_idempotency_key_never_collide(
+        self, persistence: Persistence, run_id: str
+    ) -> None:
         """`append_annotations`: a None idempotency key never collides."""
         rows = [an_annotation(run_id) for _ in range(3)]
         assert await persistence.append_annotations(rows) == [row.id for row in rows]

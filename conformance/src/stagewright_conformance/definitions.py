@@ -36,7 +36,14 @@ class DefinitionSuite(PersistenceSuite):
 
     async def test_workflow_and_version_are_the_key(self, persistence: Persistence) -> None:
         """`DefinitionStore`: definitions by workflow id and version, letter by letter."""
-        keys = [("orders", "v1"), ("orders", "v2"), ("mail", "v1"), ("Orders", "v1"), ("orders", "V1"), ("orders", "v1 ")]
+        keys = [
+            ("orders", "v1"),
+            ("orders", "v2"),
+            ("mail", "v1"),
+            ("Orders", "v1"),
+            ("orders", "V1"),
+            ("orders", "v1 "),
+        ]
         for number, (workflow_id, version) in enumerate(keys):
             definition = a_definition(workflow_id=workflow_id, version=version, snapshot=number)
             assert (await persistence.insert_definition_if_absent(definition)).snapshot == number
@@ -80,4 +87,6 @@ class DefinitionSuite(PersistenceSuite):
 
         with pytest.raises(LookupError):
             await fail()
-        assert (await persistence.insert_definition_if_absent(a_definition(snapshot="second"))).snapshot == "second"
+        assert (
+            await persistence.insert_definition_if_absent(a_definition(snapshot="second"))
+        ).snapshot == "second"

@@ -45,7 +45,12 @@ class IdempotencySuite(PersistenceSuite):
         self, persistence: Persistence
     ) -> None:
         """`IdempotencyStore`: (key, command type) is unique."""
-        for key, command in [("k", "run.create"), ("k", "run.cancel"), ("K", "run.create"), ("k ", "run.create")]:
+        for key, command in [
+            ("k", "run.create"),
+            ("k", "run.cancel"),
+            ("K", "run.create"),
+            ("k ", "run.create"),
+        ]:
             assert await _acquire(persistence, key, command=command) == KeyAcquired()
 
     @pytest.mark.parametrize("result", [None, ODD_JSON, [], "", 0, False, 1.0])
@@ -93,7 +98,9 @@ class IdempotencySuite(PersistenceSuite):
         taken = await _acquire(persistence, now=just_before, stale_after=_MINUTE)
         assert taken == KeyInProgress("first")
         again = MOMENT + _MINUTE
-        assert await _acquire(persistence, fingerprint="second", now=again, stale_after=_MINUTE) == KeyAcquired()
+        assert (
+            await _acquire(persistence, fingerprint="second", now=again, stale_after=_MINUTE) == KeyAcquired()
+        )
         later = again + _MINUTE / 2
         assert await _acquire(persistence, now=later, stale_after=_MINUTE) == KeyInProgress("second")
 
@@ -129,7 +136,11 @@ class IdempotencySuite(PersistenceSuite):
 
     @pytest.mark.parametrize(
         ("ending", "expected"),
-        [("result", KeyCompleted("f", "done")), ("no result", KeyInProgress("f")), ("rollback", KeyAcquired())],
+        [
+            ("result", KeyCompleted("f", "done")),
+            ("no result", KeyInProgress("f")),
+            ("rollback", KeyAcquired()),
+        ],
     )
     @pytest.mark.guarantee("stores.idempotency-waits-for-the-holder")
     async def test_who_asks_for_a_key_of_an_open_transaction_waits_for_its_end(

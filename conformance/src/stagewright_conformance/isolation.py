@@ -37,7 +37,12 @@ class IsolationSuite(PersistenceSuite):
     @pytest.mark.guarantee("stores.transactions-isolated")
     @pytest.mark.parametrize("table", _SEEN_BY_READING, ids=_name)
     async def test_a_write_is_seen_by_others_only_once_committed(
-        self, persistence: Persistence, competitor: Persistence, reader: RunReader, table: TableWrite, scale: Scale
+        self,
+        persistence: Persistence,
+        competitor: Persistence,
+        reader: RunReader,
+        table: TableWrite,
+        scale: Scale,
     ) -> None:
         """`transaction`: reads never see what others haven't committed, and don't wait for it."""
         scene = await seed(persistence)
@@ -104,11 +109,15 @@ class IsolationSuite(PersistenceSuite):
                 patch = RunPatch(updated_at=LATER, total_tokens=tokens)
                 await tx.update_run(run.id, patch, expected_version=seen.version)
 
-        tasks = [background.start(read_then_write(store, n)) for n, store in enumerate((persistence, competitor), 1)]
+        tasks = [
+            background.start(read_then_write(store, n))
+            for n, store in enumerate((persistence, competitor), 1)
+        ]
         outcomes = await scale.soon(asyncio.gather(*tasks, return_exceptions=True))
         assert sorted(map(type, outcomes), key=str) == sorted([type(None), StaleVersionError], key=str)
         winner = outcomes.index(None) + 1
-        assert ((await _run(persistence, run.id)).version, (await _run(persistence, run.id)).total_tokens) == (2, winner)
+        after = await _run(persistence, run.id)
+        assert (after.version, after.total_tokens) == (2, winner)
 
     @pytest.mark.guarantee("stores.versions-rise-by-one")
     async def test_no_update_is_lost_among_many_writers_of_one_row(
@@ -139,7 +148,12 @@ class RowLockSuite(PersistenceSuite):
 
     @pytest.mark.parametrize("ending", ["commit", "rollback"])
     async def test_a_second_writer_of_a_row_waits_and_then_sees_what_is_committed(
-        self, persistence: Persistence, competitor: Persistence, background: Background, scale: Scale, ending: str
+        self,
+        persistence: Persistence,
+        competitor: Persistence,
+        background: Background,
+        scale: Scale,
+        ending: str,
     ) -> None:
         """`transaction`: a row that was written is held until the end; another writer of it waits."""
         run = a_run()
@@ -177,7 +191,9 @@ class RowLockSuite(PersistenceSuite):
         async with persistence.transaction() as tx:
             await tx.update_run(run.id, RunPatch(updated_at=LATER, total_tokens=1))
             await tx.get_run(run.id)
-            second = background.start(competitor.update_run(run.id, RunPatch(updated_at=LATER, output="kept")))
+            second = background.start(
+                competitor.update_run(run.id, RunPatch(updated_at=LATER, output="kept"))
+            )
             assert await scale.still_waits(second)
         await scale.soon(second)
         after = await _run(persistence, run.id)
@@ -202,7 +218,9 @@ class RowLockSuite(PersistenceSuite):
         [locked] = await scale.soon(waiting)
         assert (locked.version, locked.total_tokens) == (2, 5)
 
-    async def test_locking_answers_existing_runs_in_the_order_of_their_ids(self, persistence: Persistence) -> None:
+    async def test_locking_answers_existing_runs_in_the_order_of_their_ids(
+        self, persistence: Persistence
+    ) -> None:
         """`lock_runs`: those that exist, in the order of their ids; none for none."""
         runs = [a_run() for _ in range(5)]
         for run in runs:
@@ -222,7 +240,9 @@ class RowLockSuite(PersistenceSuite):
             [locked] = await tx.lock_runs([run.id])
         assert (locked.version, locked.total_tokens) == (2, 3)
 
-    async def test_outside_a_transaction_nothing_stays_locked(self, persistence: Persistence, scale: Scale) -> None:
+    async def test_outside_a_transaction_nothing_stays_locked(
+        self, persistence: Persistence, scale: Scale
+    ) -> None:
         """`lock_runs`: outside a transaction nothing is locked."""
         run = a_run()
         await persistence.create_run(run)
@@ -270,7 +290,9 @@ class RowLockSuite(PersistenceSuite):
         await persistence.create_run(run)
         async with persistence.transaction() as tx:
             await tx.lock_runs([run.id])
-            waiting = background.start(competitor.update_run(run.id, RunPatch(updated_at=LATER, total_tokens=8)))
+            waiting = background.start(
+                competitor.update_run(run.id, RunPatch(updated_at=LATER, total_tokens=8))
+            )
             assert await scale.still_waits(waiting)
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -20,7 +20,9 @@ _FAR: Final = datetime(2999, 1, 1, 12, 30, 15, 123_457, tzinfo=UTC)
 _ACKNOWLEDGEMENTS: Final = ("complete", "suspend", "fail", "fail with retry", "defer")
 
 
-async def _acknowledge(transport: JobTransport, how: str, job_id: str, fence: Fence | None) -> Acknowledgement:
+async def _acknowledge(
+    transport: JobTransport, how: str, job_id: str, fence: Fence | None
+) -> Acknowledgement:
     match how:
         case "complete":
             return await transport.complete(job_id, fence)
@@ -64,7 +66,9 @@ class JobAcknowledgementSuite(JobTransportSuite):
         """`fail`: one more failure, `error` is kept, and without `retry` the job becomes FAILED."""
         job = a_job()
         taken = await self.deliver(transport, job)
-        assert await transport.fail(taken.job_id, "no price", retry=False, fence=taken.fence) == "acknowledged"
+        assert (
+            await transport.fail(taken.job_id, "no price", retry=False, fence=taken.fence) == "acknowledged"
+        )
         kept = await self.job(transport, job)
         assert (kept.status, kept.failures, kept.last_error) == (Status.FAILED, 1, "no price")
         assert await transport.dequeue(worker_id="w") == []
@@ -74,7 +78,10 @@ class JobAcknowledgementSuite(JobTransportSuite):
         job = a_job()
         taken = await self.deliver(transport, job)
         for failures in range(1, 6):  # beyond max_attempts, which the transport doesn't judge
-            assert await transport.fail(taken.job_id, f"no {failures}", retry=True, fence=taken.fence) == "acknowledged"
+            assert (
+                await transport.fail(taken.job_id, f"no {failures}", retry=True, fence=taken.fence)
+                == "acknowledged"
+            )
             kept = await self.job(transport, job)
             assert (kept.status, kept.worker_id, kept.locked_at) == (Status.PENDING, None, None)
             assert (kept.failures, kept.last_error) == (failures, f"no {failures}")
@@ -127,7 +134,9 @@ class JobAcknowledgementSuite(JobTransportSuite):
         assert [job.job_id for job in await transport.dequeue(worker_id="w")] == [taken.job_id]
 
     @pytest.mark.parametrize("how", _ACKNOWLEDGEMENTS)
-    async def test_an_unfenced_acknowledgement_always_applies(self, transport: JobTransport, how: str) -> None:
+    async def test_an_unfenced_acknowledgement_always_applies(
+        self, transport: JobTransport, how: str
+    ) -> None:
         """`JobQueue`: without a fence it always applies, also to a job that nobody owns."""
         job = a_job()
         await transport.enqueue_parallel([job])
@@ -179,7 +188,9 @@ class JobFenceSuite(JobTransportSuite):
         assert await transport.get_jobs_by_run(taken.run_id) == before
         assert await _acknowledge(transport, how, taken.job_id, taken.fence) == "acknowledged"
 
-    async def test_a_fence_counts_only_while_the_job_is_running(self, transport: JobTransport, how: str) -> None:
+    async def test_a_fence_counts_only_while_the_job_is_running(
+        self, transport: JobTransport, how: str
+    ) -> None:
         """`JobQueue`: it applies only while the job is RUNNING, so an acknowledgement counts once."""
         for ending in _ACKNOWLEDGEMENTS:
             taken = await self.deliver(transport, a_job())
@@ -188,7 +199,9 @@ class JobFenceSuite(JobTransportSuite):
             assert await _acknowledge(transport, how, taken.job_id, taken.fence) == "superseded"
             assert await transport.get_jobs_by_run(taken.run_id) == before
 
-    async def test_a_replaced_or_deleted_job_answers_superseded(self, transport: JobTransport, how: str) -> None:
+    async def test_a_replaced_or_deleted_job_answers_superseded(
+        self, transport: JobTransport, how: str
+    ) -> None:
         """`JobQueue`: the answer is `superseded` also when the job is gone."""
         replaced = await self.deliver(transport, a_job())
         await transport.enqueue_parallel([a_job(replaced.run_id)])

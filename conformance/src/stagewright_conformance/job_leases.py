@@ -161,7 +161,9 @@ class JobAdminSuite(JobTransportSuite):
     async def test_cancelling_takes_what_no_worker_has(self, transport: JobTransport) -> None:
         """`cancel_by_run`: PENDING and SUSPENDED jobs become CANCELLED; a RUNNING job is its worker's."""
         run_id = new_id("run")
-        running, suspended, done = (a_job(run_id, stage_id=stage) for stage in ("running", "suspended", "done"))
+        running, suspended, done = (
+            a_job(run_id, stage_id=stage) for stage in ("running", "suspended", "done")
+        )
         taken = await self.deliver(transport, running)
         for job in (suspended, done):
             await self.deliver(transport, job)
@@ -205,7 +207,9 @@ class JobAdminSuite(JobTransportSuite):
         await transport.enqueue_parallel([a_job(run_id, stage_id="pending"), a_job(run_id, stage_id="kept")])
         other = a_job(stage_id="done")
         await transport.enqueue_parallel([other])
-        assert await transport.delete_by_run_and_stages(run_id, ["running", "done", "pending", "unknown"]) == 3
+        assert (
+            await transport.delete_by_run_and_stages(run_id, ["running", "done", "pending", "unknown"]) == 3
+        )
         assert [job.stage_id for job in await transport.get_jobs_by_run(run_id)] == ["kept"]
         assert len(await transport.get_jobs_by_run(other.run_id)) == 1
         assert await transport.delete_by_run_and_stages(run_id, []) == 0

@@ -89,11 +89,18 @@ class JobQueueSuite(JobTransportSuite):
         job = a_job(definition_version="v1", priority=7, payload={"odd": ODD_JSON}, max_worker_losses=4)
         await transport.enqueue_parallel([job])
         kept = await self.job(transport, job)
-        assert (kept.id, kept.run_id, kept.workflow_id, kept.stage_id) == (job.id, job.run_id, "orders", "price")
+        assert (kept.id, kept.run_id, kept.workflow_id, kept.stage_id) == (
+            job.id,
+            job.run_id,
+            "orders",
+            "price",
+        )
         assert (kept.definition_version, kept.priority, kept.status) == ("v1", 7, Status.PENDING)
         assert (kept.max_attempts, kept.max_worker_losses) == (3, 4)
         assert (kept.deliveries, kept.failures, kept.worker_losses, kept.interruptions) == (0, 0, 0, 0)
-        assert (kept.worker_id, kept.started_at, kept.locked_at, kept.completed_at, kept.due_at) == (None,) * 5
+        assert (kept.worker_id, kept.started_at, kept.locked_at, kept.completed_at, kept.due_at) == (
+            None,
+        ) * 5
         assert kept.last_error is None
         assert exactly(kept.payload) == exactly({"odd": ODD_JSON})
 
@@ -103,7 +110,12 @@ class JobQueueSuite(JobTransportSuite):
         taken = await self.deliver(transport, job, "worker 1")
         said = (taken.run_id, taken.workflow_id, taken.stage_id, taken.definition_version, taken.priority)
         assert said == (job.run_id, "orders", "price", "v1", 7)
-        assert (taken.failures, taken.worker_losses, taken.max_attempts, taken.max_worker_losses) == (0, 0, 3, 4)
+        assert (taken.failures, taken.worker_losses, taken.max_attempts, taken.max_worker_losses) == (
+            0,
+            0,
+            3,
+            4,
+        )
         assert exactly(taken.payload) == exactly({"odd": ODD_JSON})
         kept = await self.job(transport, job)
         assert (kept.status, kept.worker_id, kept.deliveries) == (Status.RUNNING, "worker 1", 1)
@@ -129,7 +141,9 @@ class JobQueueSuite(JobTransportSuite):
 
     @pytest.mark.guarantee("stores.jobs-one-per-stage")
     @pytest.mark.parametrize("state", ["pending", "running", "completed", "suspended", "failed", "cancelled"])
-    async def test_enqueueing_again_replaces_the_job_of_the_stage(self, transport: JobTransport, state: str) -> None:
+    async def test_enqueueing_again_replaces_the_job_of_the_stage(
+        self, transport: JobTransport, state: str
+    ) -> None:
         """`enqueue_parallel`: replaces the pair's job, whatever its state, by a PENDING one with counters at zero."""
         old = a_job(priority=1)
         if state in ("pending", "cancelled"):
@@ -155,7 +169,10 @@ class JobQueueSuite(JobTransportSuite):
         )  # fmt: skip
         assert (job.deliveries, job.failures, job.worker_losses, job.interruptions) == (0, 0, 0, 0)
         assert (job.last_error, job.completed_at, job.due_at) == (None, None, None)
-        assert [taken.job_id for taken in await transport.dequeue(worker_id="w", limit=5)] == [new.id, other.id]
+        assert [taken.job_id for taken in await transport.dequeue(worker_id="w", limit=5)] == [
+            new.id,
+            other.id,
+        ]
 
     async def test_enqueueing_at_once_leaves_one_job(
         self, transport: JobTransport, rival_transport: JobTransport, scale: Scale

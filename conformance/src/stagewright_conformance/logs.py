@@ -21,7 +21,9 @@ class LogSuite(PersistenceSuite):
     async def _lines(self, reader: RunReader, run_id: str) -> tuple[LogRecord, ...]:
         return (await reader.list_logs(run_id, level=None, limit=100, cursor=None)).items
 
-    async def test_a_line_comes_back_as_it_was_appended(self, persistence: Persistence, reader: RunReader) -> None:
+    async def test_a_line_comes_back_as_it_was_appended(
+        self, persistence: Persistence, reader: RunReader
+    ) -> None:
         """`append_logs`: every field is kept exactly."""
         run = a_run()
         await persistence.create_run(run)
@@ -39,7 +41,9 @@ class LogSuite(PersistenceSuite):
         assert exactly(lines[1].fields) == exactly({"odd": ODD_JSON})
 
     @pytest.mark.parametrize("level", ["DEBUG", "INFO", "WARN", "ERROR"])
-    async def test_a_level_comes_back(self, persistence: Persistence, reader: RunReader, level: LogLevel) -> None:
+    async def test_a_level_comes_back(
+        self, persistence: Persistence, reader: RunReader, level: LogLevel
+    ) -> None:
         """`LogRecord.level`: one of four."""
         run = a_run()
         await persistence.create_run(run)
@@ -56,13 +60,17 @@ class LogSuite(PersistenceSuite):
             line.id: line.message for line in lines
         }
 
-    async def test_a_line_whose_id_exists_is_skipped(self, persistence: Persistence, reader: RunReader) -> None:
+    async def test_a_line_whose_id_exists_is_skipped(
+        self, persistence: Persistence, reader: RunReader
+    ) -> None:
         """`append_logs`: a line whose id exists already is skipped, and the others are written."""
         run = a_run()
         await persistence.create_run(run)
         line, other = a_log_line(run.id), a_log_line(run.id, created_at=LATER)
         await persistence.append_logs([line])
-        await persistence.append_logs([replace(line, message="again"), other, replace(other, message="again")])
+        await persistence.append_logs(
+            [replace(line, message="again"), other, replace(other, message="again")]
+        )
         assert await self._lines(reader, run.id) == (line, other)
 
     async def test_nothing_is_appended_for_nothing(self, persistence: Persistence) -> None:

@@ -18,7 +18,9 @@ __all__ = ["OutboxDeliverySuite", "OutboxSuite"]
 _MINUTE = timedelta(minutes=1)
 
 
-async def _run_with_events(persistence: Persistence, count: int, *, occurred_at: datetime = MOMENT) -> list[str]:
+async def _run_with_events(
+    persistence: Persistence, count: int, *, occurred_at: datetime = MOMENT
+) -> list[str]:
     """The ids of the events of a new run, in order."""
     run = a_run()
     events = [an_event(run.id, occurred_at=occurred_at) for _ in range(count)]
@@ -45,7 +47,9 @@ class OutboxSuite(PersistenceSuite):
     Fixtures: those of `PersistenceSuite`; events are read through `reader`.
     """
 
-    async def test_an_event_comes_back_as_it_was_appended(self, persistence: Persistence, reader: RunReader) -> None:
+    async def test_an_event_comes_back_as_it_was_appended(
+        self, persistence: Persistence, reader: RunReader
+    ) -> None:
         """`append_outbox_events`: every field is kept exactly, and the first sequence of a run is 1."""
         run = a_run()
         await persistence.create_run(run)
@@ -71,7 +75,9 @@ class OutboxSuite(PersistenceSuite):
         await persistence.create_run(first)
         await persistence.create_run(second)
         order = [first.id, second.id, first.id, first.id, second.id]
-        events = [an_event(run_id, occurred_at=MOMENT - timedelta(seconds=n)) for n, run_id in enumerate(order)]
+        events = [
+            an_event(run_id, occurred_at=MOMENT - timedelta(seconds=n)) for n, run_id in enumerate(order)
+        ]
         await persistence.append_outbox_events(events[:2])
         async with persistence.transaction() as tx:
             await tx.append_outbox_events(events[2:3])
@@ -165,7 +171,9 @@ class OutboxDeliverySuite(PersistenceSuite):
     Fixtures: those of `PersistenceSuite`; `competitor` is a second flusher.
     """
 
-    async def test_events_are_claimed_by_the_age_of_their_run_then_in_sequence(self, persistence: Persistence) -> None:
+    async def test_events_are_claimed_by_the_age_of_their_run_then_in_sequence(
+        self, persistence: Persistence
+    ) -> None:
         """`claim_unpublished_outbox_events`: grouped by run, the oldest first, by sequence within a run."""
         young = await _run_with_events(persistence, 2, occurred_at=MOMENT + _MINUTE)
         old = await _run_with_events(persistence, 3, occurred_at=MOMENT)
@@ -208,7 +216,9 @@ class OutboxDeliverySuite(PersistenceSuite):
                 got = await _claim(store, f"token {number}", limit=6)
                 misses = 0 if got else misses + 1
                 mine += got
-                published = await store.mark_outbox_events_published(_ids(got), token=f"token {number}", now=LATER)
+                published = await store.mark_outbox_events_published(
+                    _ids(got), token=f"token {number}", now=LATER
+                )
                 assert published == len(got)
                 await asyncio.sleep(0)
             return mine
@@ -232,7 +242,9 @@ class OutboxDeliverySuite(PersistenceSuite):
         assert await _claim(persistence, "other", now=LATER + 5 * _MINUTE) == []
         assert len(await _claim(persistence, "other", now=until + _MINUTE)) == 1
         late = until + _MINUTE
-        assert not await persistence.renew_outbox_claim(run_id, token="mine", now=late, claimed_until=late + _MINUTE)
+        assert not await persistence.renew_outbox_claim(
+            run_id, token="mine", now=late, claimed_until=late + _MINUTE
+        )
 
     async def test_a_released_event_is_offered_again_at_once(self, persistence: Persistence) -> None:
         """`release_outbox_events`: gives up the claim; those that the token doesn't hold are left alone."""
@@ -244,7 +256,9 @@ class OutboxDeliverySuite(PersistenceSuite):
         await persistence.release_outbox_events([], token="mine")
         assert _ids(await _claim(persistence, "other")) == events
 
-    async def test_a_published_event_is_never_offered_again(self, persistence: Persistence, reader: RunReader) -> None:
+    async def test_a_published_event_is_never_offered_again(
+        self, persistence: Persistence, reader: RunReader
+    ) -> None:
         """`mark_outbox_events_published`: marks them, gives up their claim, and tells how many were marked."""
         events = await _run_with_events(persistence, 3)
         run_id = (await _claim(persistence, "mine", limit=2))[0].run_id
@@ -267,7 +281,12 @@ class OutboxDeliverySuite(PersistenceSuite):
 
     async def _fail(self, persistence: Persistence, event_id: str, token: str, retry_at: datetime) -> bool:
         return await persistence.record_outbox_failure(
-            event_id, token=token, error="sink says no", delivered_to=frozenset({"mail"}), now=LATER, retry_at=retry_at
+            event_id,
+            token=token,
+            error="sink says no",
+            delivered_to=frozenset({"mail"}),
+            now=LATER,
+            retry_at=retry_at,
         )
 
     @pytest.mark.guarantee("stores.outbox-order-survives-failures")
@@ -316,7 +335,11 @@ class OutboxDeliverySuite(PersistenceSuite):
         assert _ids(await _claim(persistence, "next", now=LATER + 5 * _MINUTE)) == events[1:]
         dead = (await reader.list_events(claimed.run_id, after=0, limit=1))[0]
         assert (dead.dead_lettered_at, dead.published_at, dead.retry_count) == (LATER, None, 1)
-        assert (dead.last_error, dead.last_error_at, dead.delivered_to) == ("never", LATER, frozenset({"mail"}))
+        assert (dead.last_error, dead.last_error_at, dead.delivered_to) == (
+            "never",
+            LATER,
+            frozenset({"mail"}),
+        )
 
     async def test_events_of_an_uncommitted_transaction_are_not_offered(
         self, persistence: Persistence, competitor: Persistence, background: Background, scale: Scale

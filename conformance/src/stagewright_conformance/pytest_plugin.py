@@ -9,8 +9,12 @@ __all__ = ["pytest_collection_modifyitems", "pytest_configure"]
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the markers known, so that the suite runs under `--strict-markers`."""
-    config.addinivalue_line("markers", "needs(capability): the test can't pass without this capability of the adapter")
-    config.addinivalue_line("markers", "guarantee(slug): the test proves the promise of that slug in docs/guarantees")
+    config.addinivalue_line(
+        "markers", "needs(capability): the test can't pass without this capability of the adapter"
+    )
+    config.addinivalue_line(
+        "markers", "guarantee(slug): the test proves the promise of that slug in docs/guarantees"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -80,7 +80,12 @@ class RunClaimSuite(PersistenceSuite):
     @pytest.mark.parametrize("in_transactions", [False, True])
     @pytest.mark.parametrize("batch", [1, 7])
     async def test_under_contention_each_run_is_claimed_once_and_in_order(
-        self, persistence: Persistence, competitor: Persistence, scale: Scale, batch: int, in_transactions: bool
+        self,
+        persistence: Persistence,
+        competitor: Persistence,
+        scale: Scale,
+        batch: int,
+        in_transactions: bool,
     ) -> None:
         """`claim_pending_runs`: no two claimers get the same run, and every run is got."""
         runs = [a_run(priority=n % 4, created_at=MOMENT + timedelta(seconds=n)) for n in range(scale.rows)]
@@ -192,4 +197,6 @@ class RunClaimSuite(PersistenceSuite):
         others = [a_run(workflow_id="mail", priority=9) for _ in range(3)]
         mine = a_run(definition_version="v1")
         await _create(persistence, *others, mine)
-        assert [run.id for run in await _claim(persistence, 1, [ServedDefinition("orders", "v1")])] == [mine.id]
+        assert [run.id for run in await _claim(persistence, 1, [ServedDefinition("orders", "v1")])] == [
+            mine.id
+        ]

@@ -71,8 +71,12 @@ class RunSuite(PersistenceSuite):
         assert exactly(stored.output) == exactly(ODD_JSON)
         assert exactly(stored.config) == exactly({"price": ODD_JSON})
 
-    @pytest.mark.parametrize("value", [None, False, 0, 0.0, "", [], {}, "null", 2**60, 1e-7, [None], {"a": None}])
-    async def test_a_json_value_at_the_top_comes_back_exactly(self, persistence: Persistence, value: object) -> None:
+    @pytest.mark.parametrize(
+        "value", [None, False, 0, 0.0, "", [], {}, "null", 2**60, 1e-7, [None], {"a": None}]
+    )
+    async def test_a_json_value_at_the_top_comes_back_exactly(
+        self, persistence: Persistence, value: object
+    ) -> None:
         """`RunRecord.input`, `output`: any JSON, also one that looks empty."""
         run = replace(a_run(), input=value, output=value)  # type: ignore[arg-type]  # a parameter of several types
         await persistence.create_run(run)
@@ -146,7 +150,13 @@ class RunSuite(PersistenceSuite):
             total_tokens=full.total_tokens,
         )
         await persistence.update_run(run.id, patch)
-        same = {"id": run.id, "input": run.input, "priority": 5, "definition_version": None, "redrive_count": 0}
+        same = {
+            "id": run.id,
+            "input": run.input,
+            "priority": 5,
+            "definition_version": None,
+            "redrive_count": 0,
+        }
         expected = replace(full, updated_at=LATER, version=2, **same)  # type: ignore[arg-type]  # fields of several types
         assert await self._stored(persistence, run) == expected
 
@@ -205,7 +215,9 @@ class RunSuite(PersistenceSuite):
             await persistence.update_run("no such run", RunPatch(updated_at=LATER), expected_version=1)
         assert await persistence.get_run("no such run") is None
 
-    async def test_what_a_caller_changes_later_does_not_reach_the_store(self, persistence: Persistence) -> None:
+    async def test_what_a_caller_changes_later_does_not_reach_the_store(
+        self, persistence: Persistence
+    ) -> None:
         """`Persistence`: values that go in or come out are the caller's own."""
         given: dict[str, object] = {"list": [1], "deep": {"a": 1}}
         run = replace(a_run(), input=given, config={"price": given})  # type: ignore[dict-item,arg-type]  # it is JSON

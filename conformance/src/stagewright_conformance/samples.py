@@ -205,7 +205,11 @@ def a_log_line(
 
 
 def an_event(
-    run_id: str, *, id: str | None = None, occurred_at: datetime = MOMENT, payload: dict[str, Json] | None = None
+    run_id: str,
+    *,
+    id: str | None = None,
+    occurred_at: datetime = MOMENT,
+    payload: dict[str, Json] | None = None,
 ) -> NewEvent:
     """An event of a run as it is appended."""
     return NewEvent(

@@ -70,7 +70,9 @@ class StageSuite(PersistenceSuite):
         assert exactly(stored.output) == exactly(stored.suspended_state) == exactly(ODD_JSON)
         assert exactly(stored.metrics) == exactly({"odd": ODD_JSON})
 
-    async def test_a_bare_stage_comes_back_as_it_was_created(self, persistence: Persistence, run_id: str) -> None:
+    async def test_a_bare_stage_comes_back_as_it_was_created(
+        self, persistence: Persistence, run_id: str
+    ) -> None:
         """`create_stage`: fields that are None or empty come back so."""
         stage = a_stage(run_id)
         await persistence.create_stage(stage)
@@ -85,7 +87,9 @@ class StageSuite(PersistenceSuite):
         assert await persistence.get_stage("no such run", "price") is None
         assert await persistence.get_stages_by_run(run_id) == []
 
-    async def test_a_second_stage_of_that_id_in_a_run_is_refused(self, persistence: Persistence, run_id: str) -> None:
+    async def test_a_second_stage_of_that_id_in_a_run_is_refused(
+        self, persistence: Persistence, run_id: str
+    ) -> None:
         """`create_stage`: `DuplicateRecordError` if its run has a stage of that id already."""
         stage = a_stage(run_id)
         await persistence.create_stage(stage)
@@ -98,7 +102,9 @@ class StageSuite(PersistenceSuite):
         with pytest.raises(RecordNotFoundError):
             await persistence.create_stage(a_stage("no such run"))
 
-    async def test_stages_are_listed_by_group_then_number(self, persistence: Persistence, run_id: str) -> None:
+    async def test_stages_are_listed_by_group_then_number(
+        self, persistence: Persistence, run_id: str
+    ) -> None:
         """`get_stages_by_run`: all stages of that run alone, by execution group, then by stage number."""
         places = [(2, 10), (1, 3), (1, 1), (10, 4), (2, 2)]
         for group, number in places:
@@ -120,7 +126,9 @@ class StageSuite(PersistenceSuite):
         await persistence.update_stage(stage.id, StagePatch(**changes))
         assert await self._stored(persistence, stage) == replace(stage, version=2, **changes)
 
-    async def test_a_field_that_is_not_set_keeps_its_value(self, persistence: Persistence, run_id: str) -> None:
+    async def test_a_field_that_is_not_set_keeps_its_value(
+        self, persistence: Persistence, run_id: str
+    ) -> None:
         """`StagePatch`: a field left UNSET keeps its value, and the version rises all the same."""
         stage = _full_stage(run_id)
         await persistence.create_stage(stage)
@@ -145,7 +153,9 @@ class StageSuite(PersistenceSuite):
         await persistence.create_stage(stage)
         await persistence.update_stage(stage.id, StagePatch(updated_at=MOMENT), expected_version=1)
         with pytest.raises(StaleVersionError) as caught:
-            await persistence.update_stage(stage.id, StagePatch(updated_at=LATER, attempt=2), expected_version=1)
+            await persistence.update_stage(
+                stage.id, StagePatch(updated_at=LATER, attempt=2), expected_version=1
+            )
         assert (caught.value.id, caught.value.expected, caught.value.actual) == (stage.id, 1, 2)
         assert await self._stored(persistence, stage) == replace(stage, version=2)
 

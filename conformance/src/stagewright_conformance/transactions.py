@@ -15,7 +15,9 @@ from stagewright_conformance.table_writes import TABLE_WRITES, Scene, TableWrite
 
 __all__ = ["SavepointSuite", "TransactionSuite"]
 
-_EVERY_TABLE: Final = pytest.mark.parametrize("table", TABLE_WRITES, ids=lambda table: table.name.replace(" ", "-"))
+_EVERY_TABLE: Final = pytest.mark.parametrize(
+    "table", TABLE_WRITES, ids=lambda table: table.name.replace(" ", "-")
+)
 
 
 class _BodyError(Exception):
@@ -293,7 +295,9 @@ class SavepointSuite(PersistenceSuite):
         kept = [run for run in (outer, middle, inner, last) if await persistence.get_run(run.id) is not None]
         assert kept == [outer, middle, last]
 
-    async def test_a_savepoint_sees_its_transaction_and_the_other_way_round(self, persistence: Persistence) -> None:
+    async def test_a_savepoint_sees_its_transaction_and_the_other_way_round(
+        self, persistence: Persistence
+    ) -> None:
         """`transaction`: reads see what this transaction wrote."""
         first, second = a_run(), a_run()
         async with persistence.transaction() as tx:

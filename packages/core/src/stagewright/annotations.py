@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeVar
 
+from pydantic import SkipValidation
+
 from stagewright.errors import DefinitionError
 from stagewright.json_values import Json
 
@@ -56,9 +58,13 @@ def typed_key(name: str, *, stability: Stability = "experimental", description: 
         DefinitionError: If the name isn't lower-case words joined by dots, or starts with `legacy.metadata.`.
     """
     if not _KEY.fullmatch(name):
-        raise DefinitionError(f"annotation key {name!r}", ("a key is lower-case words joined by dots, as 'decision.outcome'",))
+        raise DefinitionError(
+            f"annotation key {name!r}", ("a key is lower-case words joined by dots, as 'decision.outcome'",)
+        )
     if name.startswith(_RESERVED_PREFIX):
-        raise DefinitionError(f"annotation key {name!r}", (f"keys that start with {_RESERVED_PREFIX!r} are reserved",))
+        raise DefinitionError(
+            f"annotation key {name!r}", (f"keys that start with {_RESERVED_PREFIX!r} are reserved",)
+        )
     return TypedKey(name, stability, description)
 
 
@@ -74,8 +80,9 @@ class AnnotationInput:
         emit_event: Whether each row that is written also emits `annotation:created`.
     """
 
-    attributes: Mapping[str, Json]
+    # Unread by pydantic, which would turn a tuple into a list; the kernel refuses what isn't exact JSON.
+    attributes: Mapping[str, SkipValidation[Json]]
     actor: Actor | None = None
-    payload: Json = None
+    payload: SkipValidation[Json] = None
     idempotency_key: str | None = None
     emit_event: bool = False

@@ -32,10 +32,14 @@ def parse_duration(value: Duration, *, field: str) -> timedelta:
     if isinstance(value, str):
         match = _TEXT.fullmatch(value)
         if match is None:
-            raise InvalidDurationError(field, value, 'is not a duration; write for instance "250ms", "30s", "5m", "6h" or "7d"')
+            raise InvalidDurationError(
+                field, value, 'is not a duration; write for instance "250ms", "30s", "5m", "6h" or "7d"'
+            )
         return _bounded(float(match[1]) * _SECONDS_PER_UNIT[match[2]], value, field)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidDurationError(field, value, "is not a duration; give a timedelta, a number of seconds, or text")
+        raise InvalidDurationError(
+            field, value, "is not a duration; give a timedelta, a number of seconds, or text"
+        )
     return _bounded(value, value, field)
 
 

@@ -57,7 +57,9 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in names) or "(none)"
 
 
-def _rebuild(cls: type["StagewrightError"], args: tuple[object, ...], state: dict[str, object]) -> "StagewrightError":
+def _rebuild(
+    cls: type["StagewrightError"], args: tuple[object, ...], state: dict[str, object]
+) -> "StagewrightError":
     error = cls.__new__(cls, *args)
     error.__dict__.update(state)
     return error
@@ -159,7 +161,9 @@ class DefinitionError(StagewrightError):
     def __str__(self) -> str:
         if len(self.problems) == 1:
             return f"{self.subject}: {self.problems[0]}"
-        return f"{self.subject} has {len(self.problems)} problems:\n" + "\n".join(f"- {text}" for text in self.problems)
+        return f"{self.subject} has {len(self.problems)} problems:\n" + "\n".join(
+            f"- {text}" for text in self.problems
+        )
 
 
 @dataclass(eq=False)
@@ -551,7 +555,10 @@ class PluginConflictError(StagewrightError):
 
     def __str__(self) -> str:
         first, second = self.plugins
-        return f"{self.claim} is claimed by both {first!r} and {second!r}; remove one, or block it by name with STAGEWRIGHT_DISABLE_PLUGINS"
+        return (
+            f"{self.claim} is claimed by both {first!r} and {second!r}; remove one, or block it by name with "
+            "STAGEWRIGHT_DISABLE_PLUGINS"
+        )
 
 
 @dataclass(eq=False)
@@ -563,7 +570,9 @@ class UnknownSchemeError(StagewrightError):
     failed_plugins: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        failed = f"; plugins that failed to load: {_listed(self.failed_plugins)}" if self.failed_plugins else ""
+        failed = (
+            f"; plugins that failed to load: {_listed(self.failed_plugins)}" if self.failed_plugins else ""
+        )
         return f"no installed adapter opens {self.url!r}; schemes known here: {_listed(self.known)}{failed}"
 
 

@@ -39,7 +39,9 @@ def text_problem(text: str) -> str | None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return "the text contains a lone surrogate, which is no Unicode text; decode it with the right encoding"
+        return (
+            "the text contains a lone surrogate, which is no Unicode text; decode it with the right encoding"
+        )
     return None
 
 
@@ -65,10 +67,16 @@ def _walk(value: object, path: str, what: str, parents: list[object]) -> None:
     elif kind is list or kind is dict:
         _walk_container(cast("list[object] | dict[object, object]", value), path, what, parents)
     else:
-        _refuse(f"{kind.__module__}.{kind.__qualname__} is not JSON; declare its type, or convert it yourself", path, what)
+        _refuse(
+            f"{kind.__module__}.{kind.__qualname__} is not JSON; declare its type, or convert it yourself",
+            path,
+            what,
+        )
 
 
-def _walk_container(value: "list[object] | dict[object, object]", path: str, what: str, parents: list[object]) -> None:
+def _walk_container(
+    value: "list[object] | dict[object, object]", path: str, what: str, parents: list[object]
+) -> None:
     if any(parent is value for parent in parents):
         _refuse("the value contains itself", path, what)
     if len(parents) >= _DEEPEST:
@@ -78,7 +86,9 @@ def _walk_container(value: "list[object] | dict[object, object]", path: str, wha
         for key, member in value.items():
             member_path = child_path(path, key)
             if type(key) is not str:
-                _refuse(f"the key {key!r} is not text, and JSON keys are; convert it yourself", member_path, what)
+                _refuse(
+                    f"the key {key!r} is not text, and JSON keys are; convert it yourself", member_path, what
+                )
             _refuse(text_problem(cast(str, key)), member_path, what)
             _walk(member, member_path, what, parents)
     else:

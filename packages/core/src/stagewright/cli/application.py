@@ -1,5 +1,6 @@
 """The command `stagewright`: its own commands, those of plugins, and what becomes of errors."""
 
+import io
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -84,6 +85,9 @@ def run_application(arguments: Sequence[str]) -> int:
         The exit code: 0; 1 when a run didn't complete or something failed; 2 when the command line, what it names or
         the input is wrong; 130 when it was interrupted.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal or pipe that can't show a character gets an escape, not an error.
+        sys.stdout.reconfigure(errors="backslashreplace")
     application = build_application(discover_plugins())
     try:
         answer: Any = application.main(list(arguments), prog_name="stagewright", standalone_mode=False)

@@ -14,8 +14,7 @@ from stagewright.cli.targets import LoadedTarget, load_target
 from stagewright.commands import CreateRun
 from stagewright.definitions import Workflow
 from stagewright.duration import parse_duration
-from stagewright.hosting.assembly import open_kernel
-from stagewright.hosting.drive import drive_run
+from stagewright.hosting import drive_run, open_kernel
 from stagewright.json_values import Json
 from stagewright.plugins import PluginSet
 from stagewright.records import RunRecord, StageRecord

@@ -1,6 +1,7 @@
 """A run's input and config as they are written on a command line."""
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -43,7 +44,7 @@ def read_input(workflow: Workflow, document: str | None, pairs: Iterable[str]) -
     schema = workflow.input_schema.json_schema()
     if workflow.input_schema.takes_nothing:
         raise InputError(f"workflow {workflow.id!r} takes no input")
-    return whole | {key: _value(schema, key, text, "--input") for key, text in _split(members, "--input")}
+    return whole | {key: _value(schema, key, text, "--input ") for key, text in _split(members, "--input")}
 
 
 def read_config(workflow: Workflow, pairs: Iterable[str]) -> dict[str, Json]:
@@ -73,11 +74,7 @@ def _read_document(document: str) -> Json:
         name = document[1:]
         source = f"--input-json {document}"
         try:
-            text = (
-                click.get_text_stream("stdin").read()
-                if name == "-"
-                else Path(name).read_text(encoding="utf-8")
-            )
+            text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{source}: {error}") from error
     try:
@@ -104,10 +101,8 @@ def _value(schema: Json, key: str, text: str, option: str) -> Json:
         if key in known:
             wanted = _types(known[key], schema)
         elif others is False:
-            listed = ", ".join(known) or "(none)"
-            raise InputError(
-                f"{option}{'' if option.endswith('.') else ' '}{key}: there is no such field; there are {listed}"
-            )
+            listed = ", ".join(known) or "none"
+            raise InputError(f"{option}{key}: there is no such field; there are {listed}")
     try:
         value: Json = json.loads(text)
     except ValueError:

@@ -222,7 +222,7 @@ def _first_undumpable(value: object, path: str, error: Exception) -> tuple[str, 
         members = list(cast("dict[object, object]", value).items())
     elif isinstance(value, list | tuple | set | frozenset):
         members = list(enumerate(cast("list[object]", value)))
-    else:
+    elif not isinstance(value, type):
         members = list(cast("dict[object, object]", getattr(value, "__dict__", {})).items())
     for key, member in members:
         try:

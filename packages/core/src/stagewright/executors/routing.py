@@ -18,7 +18,11 @@ class RoutingExecutor:
     """
 
     def __init__(
-        self, remote: ActivityExecutor, remote_stage_ids: Collection[str], *, local: ActivityExecutor | None = None
+        self,
+        remote: ActivityExecutor,
+        remote_stage_ids: Collection[str],
+        *,
+        local: ActivityExecutor | None = None,
     ) -> None:
         self._remote = remote
         self._remote_stage_ids = frozenset(remote_stage_ids)

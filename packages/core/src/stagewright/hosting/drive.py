@@ -101,7 +101,9 @@ class _Driver:
     async def _wait_or_stall(self, run: RunRecord) -> None:
         """Nothing is claimable and nothing runs: wait for a retry that isn't due, or say what is in the way."""
         jobs = await self._kernel.ports.job_transport.get_jobs_by_run(run.id)
-        if any(job.status is Status.PENDING or job.status is Status.RUNNING for job in jobs) and self._serves(run):
+        if any(job.status is Status.PENDING or job.status is Status.RUNNING for job in jobs) and self._serves(
+            run
+        ):
             await asyncio.sleep(_LOOK_AGAIN)
             return
         raise RunStalledError(run.id, run.status, await self._obstacle(run))

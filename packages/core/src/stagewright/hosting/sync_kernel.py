@@ -125,8 +125,8 @@ class SyncKernel:
     def _refuse_misuse(self) -> None:
         if os.getpid() != self._pid:
             raise RuntimeError(
-                "this SyncKernel was made before the process forked; its thread and connections stayed with the parent, so "
-                "make a new one in each child"
+                "this SyncKernel was made before the process forked; its thread and connections stayed with the "
+                "parent, so make a new one in each child"
             )
         if threading.current_thread() is self._thread:
             raise RuntimeError(

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
-from typing import Annotated, Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeAlias, TypeVar, cast
 
 from pydantic import AfterValidator, ConfigDict, StringConstraints, TypeAdapter, ValidationError
 
 from stagewright.errors import InvalidCommandError, Problem
 from stagewright.json_values import child_path, text_problem
 
-__all__ = ["Command", "Id", "StorableText", "checked_command"]
+__all__ = ["Command", "Id", "StorableText", "adapter_of", "checked_command"]
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -50,7 +50,7 @@ def checked_command(kind: type[Command[Any]], command: "Command[Any] | Mapping[s
     else:
         values = dict(command)
     try:
-        checked: Command[Any] = _adapter(kind).validate_python(values)
+        checked: Command[Any] = adapter_of(cast(Any, kind)).validate_python(values)
     except ValidationError as error:
         raise InvalidCommandError(kind.type, _problems(error)) from error
     return checked
@@ -67,5 +67,8 @@ def _problems(error: ValidationError) -> tuple[Problem, ...]:
 
 
 @cache
-def _adapter(kind: type[Command[Any]]) -> TypeAdapter[Any]:
+def adapter_of(
+    kind: Any,
+) -> TypeAdapter[Any]:  # Any: a class whose instances hash isn't seen as hashable itself
+    """The adapter that reads and writes a command or a result, made once."""
     return TypeAdapter(kind)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from stagewright.definitions import Workflow
 from stagewright.errors import UnknownWorkflowError
@@ -20,13 +20,14 @@ from stagewright.ports import (
     RunReader,
     StepLedger,
     WorkflowRegistry,
-    WorkNotifier,
 )
 from stagewright.records import ServedDefinition, Serves
 
-__all__ = ["KernelPorts", "KernelSettings", "Registry"]
+__all__ = ["DEFAULT_MAX_RETRIES", "KernelPorts", "KernelSettings", "Registry"]
 
 Registry: TypeAlias = WorkflowRegistry[Workflow]
+
+DEFAULT_MAX_RETRIES: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,7 @@ class KernelSettings:
 
     spill_threshold_bytes: float = 65_536
     idempotency_stale_after: timedelta | None = timedelta(minutes=10)
-    max_retries: int = 3
+    max_retries: int = DEFAULT_MAX_RETRIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,7 @@ class KernelPorts:
     """The ports that a kernel was given, and what was found out about them once, when it was made.
 
     Attributes:
+        notifies: Whether the persistence can wake waiting hosts.
         transport_enlists: Whether the job transport can take part in the persistence's transactions.
     """
 
@@ -64,7 +66,7 @@ class KernelPorts:
     executor: ActivityExecutor
     ids: IdSource
     random: RandomSource
-    notifier: WorkNotifier | None
+    notifies: bool
     transport_enlists: bool
     settings: KernelSettings
 
@@ -84,7 +86,9 @@ class KernelPorts:
         registry: Any = self.registry  # Any: a registry of the caller's own may lack list()
         if not isinstance(registry, EnumerableRegistry):
             return None
-        return tuple(ServedDefinition(workflow.id, workflow.definition_version) for workflow in registry.list())
+        return tuple(
+            ServedDefinition(workflow.id, workflow.definition_version) for workflow in registry.list()
+        )
 
     def serves_of(self, serves: Serves | str) -> Serves:
         """What a command's `serves` means: None is what the registry has, `"all"` is everything."""

@@ -43,7 +43,12 @@ ROUTES: Final[dict[str, Route]] = {
     route.command.type: route
     for route in (
         Route(run_create.CreateRun, run_create.CreateRunResult, run_create.handle, _ONE, keyed=True),
-        Route(run_claim_pending.ClaimPendingRuns, run_claim_pending.ClaimPendingRunsResult, run_claim_pending.handle, _ONE),
+        Route(
+            run_claim_pending.ClaimPendingRuns,
+            run_claim_pending.ClaimPendingRunsResult,
+            run_claim_pending.handle,
+            _ONE,
+        ),
         Route(run_transition.TransitionRun, run_transition.TransitionRunResult, run_transition.handle, _ONE),
         Route(run_cancel.CancelRun, run_cancel.CancelRunResult, run_cancel.handle, _ONE),
         Route(job_claim.ClaimJobs, job_claim.ClaimJobsResult, job_claim.handle, _OWN),

@@ -4,15 +4,13 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import fields
-from functools import cache
 from typing import Any, Final, TypeVar, cast
 
-from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from stagewright.errors import IdempotencyInProgressError, IdempotencyKeyReusedError
 from stagewright.json_values import Json
-from stagewright.kernel.command import Command
+from stagewright.kernel.command import Command, adapter_of
 from stagewright.kernel.context import KernelPorts
 from stagewright.ports import IdempotencyStore
 from stagewright.records import KeyAcquired, KeyCompleted, KeyInProgress
@@ -37,7 +35,7 @@ class KeyedCommand:
         self._ports = ports
         self._key = key
         self._type = command.type
-        self._result_type = result_type
+        self._adapter = adapter_of(cast(Any, result_type))
         self._fingerprint = _fingerprint(command)
 
     async def once(self, store: IdempotencyStore, work: Callable[[], Awaitable[R]]) -> R:
@@ -73,11 +71,11 @@ class KeyedCommand:
             case KeyCompleted(fingerprint, result):
                 if fingerprint != self._fingerprint:
                     raise IdempotencyKeyReusedError(self._key, self._type)
-                return cast(object, _adapter(self._result_type).validate_python(result))
+                return cast(object, self._adapter.validate_python(result))
 
     async def complete(self, store: IdempotencyStore, result: object) -> None:
         """Keep the result."""
-        stored: Json = _adapter(self._result_type).dump_python(result, mode="json")
+        stored: Json = self._adapter.dump_python(result, mode="json")
         await store.complete_idempotency_key(self._key, self._type, result=stored)
 
     async def release(self, store: IdempotencyStore) -> None:
@@ -102,8 +100,3 @@ def _fingerprint(command: Command[Any]) -> str:
 
 def _type_name(value: object) -> str:
     return f"<{type(value).__module__}.{type(value).__qualname__}>"
-
-
-@cache
-def _adapter(result_type: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(result_type)

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar, cast, overload
 from stagewright.duration import Duration, parse_duration
 from stagewright.errors import CapabilityMissingError, InvalidCommandError, InvalidDurationError, Problem
 from stagewright.kernel.command import Command, checked_command
-from stagewright.kernel.context import KernelPorts, KernelSettings, Registry
+from stagewright.kernel.context import DEFAULT_MAX_RETRIES, KernelPorts, KernelSettings, Registry
 from stagewright.kernel.dispatch_table import ROUTES, Route, TransactionMode
 from stagewright.kernel.idempotency import KeyedCommand
 from stagewright.kernel.runs import Runs
@@ -86,11 +86,15 @@ class Kernel:
         run_reader: RunReader | None = None,
     ) -> None:
         if not spill_threshold_bytes >= 0:
-            raise ValueError(f"spill_threshold_bytes={spill_threshold_bytes!r} must be a number of bytes, zero or more")
+            raise ValueError(
+                f"spill_threshold_bytes={spill_threshold_bytes!r} must be a number of bytes, zero or more"
+            )
         settings = KernelSettings(
             spill_threshold_bytes=spill_threshold_bytes,
             idempotency_stale_after=_stale_after(idempotency_stale_after),
-            max_retries=event_sink.max_retries if isinstance(event_sink, RetryBudget) else KernelSettings.max_retries,
+            max_retries=event_sink.max_retries
+            if isinstance(event_sink, RetryBudget)
+            else DEFAULT_MAX_RETRIES,
         )
         self.ports = KernelPorts(
             persistence=persistence,
@@ -105,8 +109,9 @@ class Kernel:
             executor=executor or LocalExecutor(),
             ids=ids or TimeSortableIds(),
             random=random or SystemRandom(),
-            notifier=persistence if isinstance(persistence, WorkNotifier) else None,
-            transport_enlists=isinstance(job_transport, Enlistable) and job_transport.enlist(persistence) is not None,
+            notifies=isinstance(persistence, WorkNotifier),
+            transport_enlists=isinstance(job_transport, Enlistable)
+            and job_transport.enlist(persistence) is not None,
             settings=settings,
         )
         self.runs = Runs(self.ports)
@@ -146,7 +151,9 @@ class Kernel:
     async def _carry_out(self, route: Route, command: Command[Any]) -> Any:
         if route.mode is TransactionMode.OWN:
             return await route.handle(command, self.ports)
-        key = cast(Any, command).idempotency_key if route.keyed else None  # Any: keyed commands have this field
+        key = (
+            cast(Any, command).idempotency_key if route.keyed else None
+        )  # Any: keyed commands have this field
         if key is None:
             return await in_transaction(self.ports, lambda unit: route.handle(command, unit))
         keyed = KeyedCommand(self.ports, command, key, route.result)
@@ -161,10 +168,14 @@ def _routed(command: Command[Any] | Mapping[str, object]) -> tuple[Route, Comman
     if isinstance(command, Command):
         return _route(command.type), checked_command(type(command), command)
     if not isinstance(command, Mapping):
-        problem = Problem(path="$", message=f"a command is a Command or a dict with a type, not {type(command).__name__}")
+        problem = Problem(
+            path="$", message=f"a command is a Command or a dict with a type, not {type(command).__name__}"
+        )
         raise InvalidCommandError(None, (problem,))
     route = _route(command.get("type"))
-    return route, checked_command(route.command, {name: value for name, value in command.items() if name != "type"})
+    return route, checked_command(
+        route.command, {name: value for name, value in command.items() if name != "type"}
+    )
 
 
 def _route(command_type: object) -> Route:

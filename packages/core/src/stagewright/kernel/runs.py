@@ -1,5 +1,6 @@
 """`kernel.runs`: reading runs and what belongs to them."""
 
+import builtins
 from collections.abc import Collection
 from datetime import datetime
 from typing import Final
@@ -7,7 +8,16 @@ from typing import Final
 from stagewright.errors import InvalidCommandError, Problem, RunNotFoundError, StageOutputMissingError
 from stagewright.json_values import Json
 from stagewright.kernel.context import KernelPorts
-from stagewright.records import EventRecord, LogLevel, LogRecord, Page, RunQuery, RunRecord, StageRecord, StepRecord
+from stagewright.records import (
+    EventRecord,
+    LogLevel,
+    LogRecord,
+    Page,
+    RunQuery,
+    RunRecord,
+    StageRecord,
+    StepRecord,
+)
 from stagewright.runtime.claim_check import load_spilled
 from stagewright.status import Status
 
@@ -62,11 +72,11 @@ class Runs:
         )
         return await self._reader.list_runs(query, limit=_limit(limit), cursor=cursor)
 
-    async def stages(self, run_id: str) -> "list[StageRecord]":
+    async def stages(self, run_id: str) -> builtins.list[StageRecord]:
         """The stages of a run, by execution group, then by stage number; nothing for an unknown run."""
         return await self._reader.list_stages(run_id)
 
-    async def steps(self, run_id: str) -> "list[StepRecord]":
+    async def steps(self, run_id: str) -> builtins.list[StepRecord]:
         """The durable steps of a run, by the order of their stages, then as they were first asked for."""
         return await self._reader.list_steps(run_id)
 
@@ -76,7 +86,7 @@ class Runs:
         """The log lines of a run, the oldest first; only those of one level where it is given."""
         return await self._reader.list_logs(run_id, level=level, limit=_limit(limit), cursor=cursor)
 
-    async def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> "list[EventRecord]":
+    async def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> builtins.list[EventRecord]:
         """The events of a run with a sequence above `after`, in order, published or not."""
         return await self._reader.list_events(run_id, after=after, limit=_limit(limit))
 
@@ -102,11 +112,15 @@ class Runs:
 
 def _limit(limit: int) -> int:
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MOST:
-        raise InvalidCommandError("runs", (Problem(path="$.limit", message=f"{limit!r} is not from 1 to {_MOST}"),))
+        raise InvalidCommandError(
+            "runs", (Problem(path="$.limit", message=f"{limit!r} is not from 1 to {_MOST}"),)
+        )
     return limit
 
 
 def _aware(field: str, moment: datetime | None) -> datetime | None:
     if moment is not None and moment.tzinfo is None:
-        raise InvalidCommandError("runs", (Problem(path=f"$.{field}", message="has no time zone; give an aware time"),))
+        raise InvalidCommandError(
+            "runs", (Problem(path=f"$.{field}", message="has no time zone; give an aware time"),)
+        )
     return moment

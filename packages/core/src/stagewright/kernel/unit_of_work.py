@@ -1,16 +1,15 @@
 """One transaction of the kernel, with what belongs to it: events, jobs, wake-ups and work for after the commit."""
 
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from stagewright.errors import AfterCommitError, DeadlockError, StaleVersionError
 from stagewright.events import Event, event_payload
 from stagewright.kernel.context import KernelPorts
-from stagewright.ports import Enlistable, JobTransport, Persistence
+from stagewright.ports import Enlistable, JobTransport, Persistence, WorkNotifier
 from stagewright.records import NewEvent, NewJob, StagePatch
 
 __all__ = ["UnitOfWork", "in_transaction"]
@@ -18,7 +17,6 @@ __all__ = ["UnitOfWork", "in_transaction"]
 R = TypeVar("R")
 _TRIES: Final = 3
 _MOST_FETCHES: Final = 1_000
-_log: Final = logging.getLogger("stagewright.kernel")
 
 
 class _FetchOutsideError(Exception):
@@ -51,7 +49,13 @@ class UnitOfWork:
     """
 
     def __init__(
-        self, ports: KernelPorts, tx: Persistence, *, now: datetime, causation_id: str, fetched: dict[str, object]
+        self,
+        ports: KernelPorts,
+        tx: Persistence,
+        *,
+        now: datetime,
+        causation_id: str,
+        fetched: dict[str, object],
     ) -> None:
         self.ports = ports
         self.now = now
@@ -113,12 +117,9 @@ class UnitOfWork:
             left += self._enqueue_by_run()
         if collected.events:
             await self.tx.append_outbox_events([self._row(event) for event in collected.events])
-        notifier = self.tx if self.ports.notifier is self.ports.persistence else self.ports.notifier
-        for topic in collected.topics if notifier is not None else ():
-            if notifier is self.tx:
-                await cast(Any, notifier).notify(topic)  # Any: the transaction is of the persistence's own class
-            else:
-                left.append(_notification(cast(Any, notifier), topic))
+        if self.ports.notifies:
+            for topic in collected.topics:
+                await cast(WorkNotifier, self.tx).notify(topic)
         return left
 
     def _enlisted(self, tx: Persistence) -> JobTransport | None:
@@ -193,16 +194,8 @@ def _enqueueing(ports: KernelPorts, jobs: list[tuple[NewJob, str]]) -> Callable[
         await ports.job_transport.enqueue_parallel([job for job, _ in jobs])
         now = ports.clock.now()
         for _, stage_record_id in jobs:
-            await ports.persistence.update_stage(stage_record_id, StagePatch(updated_at=now, job_enqueued_at=now))
+            await ports.persistence.update_stage(
+                stage_record_id, StagePatch(updated_at=now, job_enqueued_at=now)
+            )
 
     return enqueue
-
-
-def _notification(notifier: Any, topic: str) -> Callable[[], Awaitable[object]]:
-    async def notify() -> None:
-        try:
-            await notifier.notify(topic)
-        except Exception as error:  # a wake-up saves waiting and decides nothing
-            _log.warning("could not wake waiting hosts for %s: %s", topic, error)
-
-    return notify

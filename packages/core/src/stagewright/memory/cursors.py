@@ -28,7 +28,9 @@ def position_after(listing: str, cursor: str) -> Position:
     try:
         name, moment, id = json.loads(base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True))
         position = (datetime.fromisoformat(moment), str(id))
-        is_ours = name == listing and cursor_after(listing, position) == cursor
+        is_ours = (
+            name == listing and position[0].tzinfo is not None and cursor_after(listing, position) == cursor
+        )
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidCursorError(cursor) from error
     if not is_ours:

@@ -209,9 +209,7 @@ def _registered(plugin_id: str, version: str, load: Callable[[], object]) -> Dis
         manager.register(loaded, plugin_id)
         manager.check_pending()
         if not manager.get_hookcallers(loaded):
-            raise PluginLoadError(
-                plugin_id, "it implements no hook; mark its functions with stagewright.plugins.hookimpl"
-            )
+            raise PluginLoadError(plugin_id, "it implements no hook; mark its functions with @hookimpl")
     except PluginLoadError as error:
         plugin.fail(error.problem)
     except (Exception, SystemExit) as error:

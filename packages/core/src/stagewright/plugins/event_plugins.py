@@ -142,9 +142,7 @@ def _event_types(on: Iterable[str | type[Event]]) -> tuple[frozenset[str], list[
 
 
 def _is_async(handle: EventHandler) -> bool:
-    return inspect.iscoroutinefunction(handle) or inspect.iscoroutinefunction(
-        getattr(handle, "__call__", None)
-    )
+    return inspect.iscoroutinefunction(handle) or inspect.iscoroutinefunction(type(handle).__call__)
 
 
 def _cause(errors: list[Exception]) -> Exception:

@@ -31,7 +31,9 @@ class BlobStore(Protocol):
     Every process that works on a run must use the same store.
     """
 
-    async def put(self, key: str, data: bytes, *, content_type: str | None = None, if_absent: bool = False) -> bool:
+    async def put(
+        self, key: str, data: bytes, *, content_type: str | None = None, if_absent: bool = False
+    ) -> bool:
         """Store bytes under a key, whole or not at all.
 
         Returns:

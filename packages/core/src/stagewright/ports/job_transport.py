@@ -41,7 +41,9 @@ class JobQueue(Protocol):
         """The stage is done: the job becomes COMPLETED."""
         ...
 
-    async def suspend(self, job_id: str, next_poll_at: datetime, fence: Fence | None = None) -> Acknowledgement:
+    async def suspend(
+        self, job_id: str, next_poll_at: datetime, fence: Fence | None = None
+    ) -> Acknowledgement:
         """The stage waits: the job becomes SUSPENDED and leaves its worker."""
         ...
 

@@ -44,7 +44,9 @@ class OutboxDelivery(Protocol):
         """
         ...
 
-    async def renew_outbox_claim(self, run_id: str, *, token: str, now: datetime, claimed_until: datetime) -> bool:
+    async def renew_outbox_claim(
+        self, run_id: str, *, token: str, now: datetime, claimed_until: datetime
+    ) -> bool:
         """Prolong the claim on a run's events; False if the token doesn't hold it any more."""
         ...
 
@@ -52,7 +54,9 @@ class OutboxDelivery(Protocol):
         """Give up the claim on these events; those that the token doesn't hold are left alone."""
         ...
 
-    async def mark_outbox_events_published(self, event_ids: Sequence[str], *, token: str, now: datetime) -> int:
+    async def mark_outbox_events_published(
+        self, event_ids: Sequence[str], *, token: str, now: datetime
+    ) -> int:
         """Mark these events as published and give up their claim; those that the token doesn't hold are left alone.
 
         Returns:
@@ -61,7 +65,14 @@ class OutboxDelivery(Protocol):
         ...
 
     async def record_outbox_failure(
-        self, event_id: str, *, token: str, error: str, delivered_to: frozenset[str], now: datetime, retry_at: datetime
+        self,
+        event_id: str,
+        *,
+        token: str,
+        error: str,
+        delivered_to: frozenset[str],
+        now: datetime,
+        retry_at: datetime,
     ) -> bool:
         """Raise the event's retry count by one, keep what the sink said, and offer it again from `retry_at`.
 

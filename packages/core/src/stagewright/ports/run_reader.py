@@ -2,7 +2,16 @@
 
 from typing import Protocol, runtime_checkable
 
-from stagewright.records import EventRecord, LogLevel, LogRecord, Page, RunQuery, RunRecord, StageRecord, StepRecord
+from stagewright.records import (
+    EventRecord,
+    LogLevel,
+    LogRecord,
+    Page,
+    RunQuery,
+    RunRecord,
+    StageRecord,
+    StepRecord,
+)
 
 __all__ = ["RunReader"]
 

@@ -9,7 +9,6 @@ from stagewright.json_values import Json
 __all__ = ["AnnotationQuery", "AnnotationRecord"]
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnotationRecord:
     """One key and its value, said of a run or of a part of it.

@@ -31,7 +31,9 @@ class LoopPortal:
         """
         if self._loop.is_closed():
             work.close()
-            raise RuntimeError("the event loop that started this stage has ended; its context can't be used any more")
+            raise RuntimeError(
+                "the event loop that started this stage has ended; its context can't be used any more"
+            )
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 

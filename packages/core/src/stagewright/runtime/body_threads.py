@@ -25,7 +25,8 @@ async def run_in_own_thread(function: Callable[[], R], *, name: str) -> R:
         try:
             result = context.run(function)
         except BaseException as error:  # whatever the body raises is the caller's to see
-            _hand_over(loop, done, lambda: done.set_exception(_raisable(error)))
+            raised = _raisable(error)
+            _hand_over(loop, done, lambda: done.set_exception(raised))
         else:
             _hand_over(loop, done, lambda: done.set_result(result))
 
@@ -33,7 +34,9 @@ async def run_in_own_thread(function: Callable[[], R], *, name: str) -> R:
     return await done
 
 
-def _hand_over(loop: asyncio.AbstractEventLoop, done: "asyncio.Future[R]", settle: Callable[[], None]) -> None:
+def _hand_over(
+    loop: asyncio.AbstractEventLoop, done: "asyncio.Future[R]", settle: Callable[[], None]
+) -> None:
     def settle_if_wanted() -> None:
         if not done.done():
             settle()

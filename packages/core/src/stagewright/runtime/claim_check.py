@@ -34,7 +34,9 @@ async def load_spilled(blob_store: BlobStore, claim: ClaimCheck) -> Json:
     except Exception as error:
         raise SpilledPayloadUnavailableError(claim.key, f"{type(error).__name__}: {error}") from error
     if len(data) != claim.size:
-        raise SpilledPayloadUnavailableError(claim.key, f"it has {len(data)} bytes, and {claim.size} were stored")
+        raise SpilledPayloadUnavailableError(
+            claim.key, f"it has {len(data)} bytes, and {claim.size} were stored"
+        )
     try:
         value: Json = json.loads(data)
     except ValueError as error:

@@ -39,7 +39,10 @@ class LocalExecutor:
         async with _logs_written_meanwhile(activity, reports):
             ending = await _ending(activity, reports)
         return ActivityOutcome(
-            ending=ending, progress=reports.progress, annotations=reports.annotations, logs=reports.take_logs()
+            ending=ending,
+            progress=reports.progress,
+            annotations=reports.annotations,
+            logs=reports.take_logs(),
         )
 
 
@@ -75,8 +78,9 @@ async def _ending(activity: ActivityRun, reports: StageReports) -> ActivityEndin
 async def _invoke(activity: ActivityRun, reports: StageReports, given: Any, config: Any) -> object:
     stage = activity.stage
     seconds = None if stage.timeout is None else stage.timeout.total_seconds()
+    limit = asyncio.timeout(seconds)
     try:
-        async with asyncio.timeout(seconds) as limit:
+        async with limit:
             if stage.is_blocking:
                 portal = LoopPortal(asyncio.get_running_loop())
                 blocking = BlockingContext(activity, reports, input=given, config=config, portal=portal)
@@ -132,7 +136,9 @@ async def _write_logs(activity: ActivityRun, reports: StageReports) -> None:
             await activity.resources.write_logs(lines)
         except Exception:  # the lines are tried again with the next ones, and with the outcome
             reports.put_back_logs(lines)
-            _log.warning("%d log lines of run %s could not be written yet", len(lines), activity.run_id, exc_info=True)
+            _log.warning(
+                "%d log lines of run %s could not be written yet", len(lines), activity.run_id, exc_info=True
+            )
         except asyncio.CancelledError:
             # Whether they were written is unknown; a line that is there already is skipped by its id.
             reports.put_back_logs(lines)

@@ -46,7 +46,9 @@ async def handle(command: ClaimJobs, ports: KernelPorts) -> ClaimJobsResult:
     """Dequeue; where the transport enlists, start the stages with it, else leave that to the execution."""
     serves = ports.serves_of(command.serves)
     if not ports.transport_enlists:
-        jobs = await ports.job_transport.dequeue(worker_id=command.worker_id, serves=serves, limit=command.limit)
+        jobs = await ports.job_transport.dequeue(
+            worker_id=command.worker_id, serves=serves, limit=command.limit
+        )
         return ClaimJobsResult(tuple(jobs))
     return await in_transaction(ports, lambda unit: _claim(command, unit, serves))
 

@@ -91,7 +91,9 @@ class ExecuteJob(Command[ExecuteJobResult]):
     _: KW_ONLY
     job: JobRef | None = None
     idempotency_key: Id | None = None
-    abort: Any = field(default=None, compare=False)  # Any: pydantic can't check a Protocol; it is an AbortSignal
+    abort: Any = field(
+        default=None, compare=False
+    )  # Any: pydantic can't check a Protocol; it is an AbortSignal
 
 
 async def handle(command: ExecuteJob, ports: KernelPorts) -> ExecuteJobResult:
@@ -118,7 +120,9 @@ async def _execute(command: ExecuteJob, ports: KernelPorts, keyed: KeyedCommand 
     if run is None:
         raise RunNotFoundError(command.run_id)
     if run.workflow_id != workflow.id:
-        problem = Problem(path="$.workflow_id", message=f"run {run.id!r} is a run of workflow {run.workflow_id!r}")
+        problem = Problem(
+            path="$.workflow_id", message=f"run {run.id!r} is a run of workflow {run.workflow_id!r}"
+        )
         raise InvalidCommandError(command.type, (problem,))
     reason = ghost_of(run, workflow.definition_version)
     if reason is not None:
@@ -134,7 +138,12 @@ async def _execute(command: ExecuteJob, ports: KernelPorts, keyed: KeyedCommand 
     except (RunNotRunningError, SupersededError) as overtaken:
         return await _overtaken(ports, command.run_id, overtaken)
     execution = Execution(
-        run_id=run.id, workflow=workflow, stage=stage, record=record, job=command.job, advances=_advances(command, ports)
+        run_id=run.id,
+        workflow=workflow,
+        stage=stage,
+        record=record,
+        job=command.job,
+        advances=_advances(command, ports),
     )
     outcome = await _run_body(command, ports, execution, run, stages)
     if command.abort is not None and command.abort.is_set:
@@ -191,7 +200,11 @@ async def _started(
 
 
 async def _run_body(
-    command: ExecuteJob, ports: KernelPorts, execution: Execution, run: RunRecord, stages: Sequence[StoredStage]
+    command: ExecuteJob,
+    ports: KernelPorts,
+    execution: Execution,
+    run: RunRecord,
+    stages: Sequence[StoredStage],
 ) -> ActivityOutcome:
     """Phase 2, with no transaction open."""
     abort: AbortSignal = NeverAborted() if command.abort is None else command.abort

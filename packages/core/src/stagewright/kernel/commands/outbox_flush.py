@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Annotated, ClassVar, Final, Literal
 
@@ -71,7 +71,7 @@ async def handle(command: FlushOutbox, ports: KernelPorts) -> FlushOutboxResult:
     try:
         for _, of_run in groupby(claimed, key=lambda event: event.run_id):
             delivered = list(of_run)
-            await _deliver_run(ports, token, delivered, tally)
+            await _deliver_run(ports, token, delivered, tally, held_until=now + _CLAIM)
             del open_ids[: len(delivered)]
     finally:
         if open_ids:
@@ -85,18 +85,25 @@ async def handle(command: FlushOutbox, ports: KernelPorts) -> FlushOutboxResult:
     )
 
 
-async def _deliver_run(ports: KernelPorts, token: str, events: Sequence[EventRecord], tally: _Tally) -> None:
-    """Deliver one run's events in order, up to the first that the sink refuses; the rest waits behind it."""
+async def _deliver_run(
+    ports: KernelPorts, token: str, events: Sequence[EventRecord], tally: _Tally, *, held_until: datetime
+) -> None:
+    """Deliver one run's events in order, up to the first that the sink refuses; the rest waits behind it.
+
+    The claim is renewed before an emit once half of it is over, so that nothing is handed out under an expired one.
+    """
     accepted: list[str] = []
     rest = list(events)
     try:
         while rest:
             now = ports.clock.now()
-            if not await ports.persistence.renew_outbox_claim(
-                rest[0].run_id, token=token, now=now, claimed_until=now + _CLAIM
-            ):
-                # Somebody else delivers this run by now, and will say what became of its events.
-                return
+            if held_until - now < _CLAIM / 2:
+                held_until = now + _CLAIM
+                if not await ports.persistence.renew_outbox_claim(
+                    rest[0].run_id, token=token, now=now, claimed_until=held_until
+                ):
+                    # Somebody else delivers this run by now, and will say what became of its events.
+                    return
             try:
                 await ports.event_sink.emit(event_of_record(rest[0]))
             except Exception as error:
@@ -112,7 +119,9 @@ async def _mark(ports: KernelPorts, token: str, accepted: list[str], tally: _Tal
     if accepted:
         ids = accepted.copy()
         accepted.clear()
-        tally.published += await ports.persistence.mark_outbox_events_published(ids, token=token, now=ports.clock.now())
+        tally.published += await ports.persistence.mark_outbox_events_published(
+            ids, token=token, now=ports.clock.now()
+        )
 
 
 async def _refused(
@@ -121,7 +130,9 @@ async def _refused(
     head, behind = rest[0], rest[1:]
     described = str(describe_exception(error))
     tally.errors.append(described)
-    delivered_to = head.delivered_to | (error.delivered if isinstance(error, PartialDeliveryError) else frozenset())
+    delivered_to = head.delivered_to | (
+        error.delivered if isinstance(error, PartialDeliveryError) else frozenset()
+    )
     now = ports.clock.now()
     refusals = head.retry_count + 1
     if refusals >= ports.settings.max_retries:
@@ -129,7 +140,9 @@ async def _refused(
             head.id, token=token, error=described, delivered_to=delivered_to, now=now
         )
         tally.dead_lettered += int(moved)
-        _log.error("event %s of run %s is given up after %d refusals: %s", head.id, head.run_id, refusals, described)
+        _log.error(
+            "event %s of run %s is given up after %d refusals: %s", head.id, head.run_id, refusals, described
+        )
     else:
         retry_at = now + retry_delay(refusals)
         recorded = await ports.persistence.record_outbox_failure(

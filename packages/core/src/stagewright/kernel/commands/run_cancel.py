@@ -50,7 +50,9 @@ async def handle(command: CancelRun, unit: UnitOfWork) -> CancelRunResult:
         if stage.status in ACTIVE_STAGE_STATUSES:
             await unit.tx.update_stage(
                 stage.id,
-                StagePatch(updated_at=unit.now, status=Status.CANCELLED, completed_at=unit.now, next_poll_at=None),
+                StagePatch(
+                    updated_at=unit.now, status=Status.CANCELLED, completed_at=unit.now, next_poll_at=None
+                ),
             )
     await _cancel_jobs(unit, run.id)
     unit.emit(WorkflowCancelled(timestamp=unit.now, run_id=run.id, reason=command.reason))

@@ -72,7 +72,9 @@ async def handle(command: ClaimPendingRuns, unit: UnitOfWork) -> ClaimPendingRun
     return ClaimPendingRunsResult(tuple(run for run in claimed if run is not None))
 
 
-async def _claim_one_by_one(unit: UnitOfWork, command: ClaimPendingRuns, serves: Serves) -> list[ClaimedRun | None]:
+async def _claim_one_by_one(
+    unit: UnitOfWork, command: ClaimPendingRuns, serves: Serves
+) -> list[ClaimedRun | None]:
     claimed: list[ClaimedRun | None] = []
     for _ in range(command.max_claims):
         try:
@@ -93,7 +95,9 @@ async def _claim_one_by_one(unit: UnitOfWork, command: ClaimPendingRuns, serves:
 async def _start(unit: UnitOfWork, run: RunRecord, worker_id: str) -> ClaimedRun | None:
     workflow = unit.ports.registry.get(run.workflow_id)
     if workflow is None:
-        await _fail(unit, run, "WORKFLOW_NOT_FOUND", f"workflow {run.workflow_id!r} is not registered", worker_id)
+        await _fail(
+            unit, run, "WORKFLOW_NOT_FOUND", f"workflow {run.workflow_id!r} is not registered", worker_id
+        )
         return None
     if not workflow.groups or not workflow.groups[0]:
         await _fail(unit, run, "EMPTY_STAGE_GRAPH", f"workflow {run.workflow_id!r} has no stages", worker_id)

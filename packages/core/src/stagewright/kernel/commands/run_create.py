@@ -8,7 +8,12 @@ from pydantic import Field
 
 from stagewright.annotations import AnnotationInput
 from stagewright.definitions import Workflow
-from stagewright.errors import DefinitionVersionConflictError, InvalidInputError, SchemaMismatchError, ValueNotSerializableError
+from stagewright.errors import (
+    DefinitionVersionConflictError,
+    InvalidInputError,
+    SchemaMismatchError,
+    ValueNotSerializableError,
+)
 from stagewright.events import WorkflowCreated
 from stagewright.json_values import Json
 from stagewright.kernel.command import Command, Id
@@ -51,6 +56,7 @@ class CreateRun(Command[CreateRunResult]):
         UnknownWorkflowError: If the workflow isn't registered here.
         InvalidInputError: If the input doesn't fit the workflow's, or has no exact JSON form.
         InvalidConfigError: If the config names an unknown stage or doesn't fit a stage's.
+        ValueNotSerializableError: If an annotation can't be stored.
         DefinitionVersionConflictError: If the declared version was used for another structure.
     """
 

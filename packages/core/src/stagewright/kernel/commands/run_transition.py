@@ -60,7 +60,8 @@ async def _advance(run_id: str, unit: UnitOfWork) -> Advance:
     stages = await unit.tx.get_stages_by_run(run.id)
     if run.status is Status.PENDING and not stages:
         await unit.tx.update_run(
-            run.id, RunPatch(updated_at=unit.now, status=Status.RUNNING, started_at=run.started_at or unit.now)
+            run.id,
+            RunPatch(updated_at=unit.now, status=Status.RUNNING, started_at=run.started_at or unit.now),
         )
         unit.emit(WorkflowStarted(timestamp=unit.now, run_id=run.id))
     elif run.status is not Status.RUNNING:

@@ -35,7 +35,9 @@ class Advance:
     next_group: int | None = None
 
 
-async def advance_run(unit: UnitOfWork, run: RunRecord, workflow: Workflow, stages: Sequence[StoredStage]) -> Advance:
+async def advance_run(
+    unit: UnitOfWork, run: RunRecord, workflow: Workflow, stages: Sequence[StoredStage]
+) -> Advance:
     """Do what follows from the states of a run's stages.
 
     Args:
@@ -55,15 +57,21 @@ async def advance_run(unit: UnitOfWork, run: RunRecord, workflow: Workflow, stag
             return Advance("completed")
         case Fail(stage):
             error = stage.error or ErrorRecord(
-                code="STAGE_FAILED", message=f"stage {stage.stage_id!r} is {stage.status}", stage_id=stage.stage_id
+                code="STAGE_FAILED",
+                message=f"stage {stage.stage_id!r} is {stage.status}",
+                stage_id=stage.stage_id,
             )
             await fail_run(unit, run, error, stages)
             return Advance("failed")
 
 
-async def fail_run(unit: UnitOfWork, run: RunRecord, error: ErrorRecord, stages: Sequence[StoredStage]) -> None:
+async def fail_run(
+    unit: UnitOfWork, run: RunRecord, error: ErrorRecord, stages: Sequence[StoredStage]
+) -> None:
     """Make a run FAILED for this reason."""
-    await unit.tx.update_run(run.id, _ending(unit, run, Status.FAILED, _totals(unit, run, stages), error=error))
+    await unit.tx.update_run(
+        run.id, _ending(unit, run, Status.FAILED, _totals(unit, run, stages), error=error)
+    )
     unit.emit(WorkflowFailed(timestamp=unit.now, run_id=run.id, error=str(error)))
     unit.notify("runs")
 
@@ -71,7 +79,11 @@ async def fail_run(unit: UnitOfWork, run: RunRecord, error: ErrorRecord, stages:
 async def _complete_run(
     unit: UnitOfWork, run: RunRecord, workflow: Workflow, stages: Sequence[StoredStage]
 ) -> None:
-    outputs = {stage.stage_id: stage_output(unit, stage) for stage in stages if stage.execution_group == len(workflow.groups)}
+    outputs = {
+        stage.stage_id: stage_output(unit, stage)
+        for stage in stages
+        if stage.execution_group == len(workflow.groups)
+    }
     output = workflow.plan.workflow_output(outputs)
     totals = _totals(unit, run, stages)
     patch = _ending(unit, run, Status.COMPLETED, totals, output=output)
@@ -131,5 +143,9 @@ async def _logged_totals(logger: AICallLogger, run_id: str) -> AICallTotals | No
     try:
         return await logger.get_stats(f"workflow.{run_id}")
     except Exception:  # a run must not stay open because its accounting can't be read
-        _log.warning("the model calls of run %s could not be added up; its stages' metrics are used", run_id, exc_info=True)
+        _log.warning(
+            "the model calls of run %s could not be added up; its stages' metrics are used",
+            run_id,
+            exc_info=True,
+        )
         return None

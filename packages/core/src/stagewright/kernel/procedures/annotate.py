@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stagewright.annotations import AnnotationInput
-from stagewright.errors import InvalidCommandError, Problem, ValueNotSerializableError
+from stagewright.annotations import Actor, AnnotationInput
+from stagewright.errors import ValueNotSerializableError
 from stagewright.events import AnnotationCreated
 from stagewright.json_values import require_json, text_problem
 from stagewright.kernel.unit_of_work import UnitOfWork
@@ -28,18 +28,18 @@ async def annotate(
     inputs: Sequence[AnnotationInput],
     *,
     run_id: str,
-    subject: AnnotationSubject = AnnotationSubject(),  # noqa: B008 - frozen, so one for all is safe
+    subject: AnnotationSubject = AnnotationSubject(),
 ) -> None:
     """Write a row for each attribute that has a value, and an event for each row that was asked to have one.
 
     Raises:
-        InvalidCommandError: If a key or a value can't be stored; nothing is kept then.
+        ValueNotSerializableError: If a key, a value, a payload or an actor can't be stored; nothing is kept then.
     """
     rows: list[tuple[AnnotationRecord, bool]] = []
-    for position, annotation in enumerate(inputs):
+    for annotation in inputs:
         for key, value in annotation.attributes.items():
             if value is not None:
-                _check(annotation, key, position)
+                _check(annotation, key)
                 rows.append((_row(unit, annotation, key, run_id, subject), annotation.emit_event))
     if not rows:
         return
@@ -49,16 +49,19 @@ async def annotate(
             unit.emit(_created(unit, row))
 
 
-def _check(annotation: AnnotationInput, key: str, position: int) -> None:
-    path = f"$.annotations[{position}]"
-    problem = "an annotation's key is text" if not isinstance(key, str) or not key else text_problem(key)
-    if problem is not None:
-        raise InvalidCommandError(None, (Problem(path=f"{path}.attributes", message=f"{key!r}: {problem}"),))
-    try:
-        require_json(annotation.attributes[key], what=f"annotation {key!r}")
-        require_json(annotation.payload, what=f"the payload of annotation {key!r}")
-    except ValueNotSerializableError as error:
-        raise InvalidCommandError(None, (Problem(path=path, message=str(error)),)) from error
+def _check(annotation: AnnotationInput, key: str) -> None:
+    what = f"annotation {key!r}"
+    if not isinstance(key, str) or not key:
+        raise ValueNotSerializableError(what, "$", "an annotation's key is text that isn't empty")
+    actor = annotation.actor or Actor(kind="")
+    texts = {"key": key, "idempotency_key": annotation.idempotency_key}
+    texts |= {"actor.kind": actor.kind, "actor.id": actor.id, "actor.version": actor.version}
+    for name, text in texts.items():
+        problem = None if text is None else text_problem(text)
+        if problem is not None:
+            raise ValueNotSerializableError(what, f"$.{name}", problem)
+    require_json(annotation.attributes[key], what=what)
+    require_json(annotation.payload, what=f"the payload of {what}")
 
 
 def _row(

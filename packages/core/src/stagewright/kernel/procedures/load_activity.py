@@ -43,7 +43,9 @@ async def load_activity(
         given = workflow.plan.stage_input(stage.id, run_input=run.input, outputs=outputs)
     except StageOutputMissingError as error:
         message = f"the input of stage {stage.id!r} can't be formed: {error}"
-        return BodyFailed(error=ErrorRecord(code="INPUT_MISSING", message=message, stage_id=stage.id), retryable=False)
+        return BodyFailed(
+            error=ErrorRecord(code="INPUT_MISSING", message=message, stage_id=stage.id), retryable=False
+        )
     return ActivityRun(
         workflow=workflow,
         stage=stage,

@@ -43,7 +43,9 @@ async def open_group(
     return tuple(job_ids)
 
 
-def new_stage(unit: UnitOfWork, run: RunRecord, workflow: Workflow, stage: Stage[Any, Any, Any]) -> StoredStage:
+def new_stage(
+    unit: UnitOfWork, run: RunRecord, workflow: Workflow, stage: Stage[Any, Any, Any]
+) -> StoredStage:
     """The record of a stage that is about to be wanted for the first time."""
     return StoredStage(
         id=unit.ports.ids.new_id(),

@@ -8,7 +8,14 @@ from typing import Literal
 from stagewright.definitions import RetryPolicy
 from stagewright.duration import add_duration
 from stagewright.errors import RunNotRunningError, SupersededError
-from stagewright.events import Event, StageCompleted, StageFailed, StageRetrying, StageSuspended, WorkflowSuspended
+from stagewright.events import (
+    Event,
+    StageCompleted,
+    StageFailed,
+    StageRetrying,
+    StageSuspended,
+    WorkflowSuspended,
+)
 from stagewright.kernel.procedures.advance_run import advance_run
 from stagewright.kernel.procedures.annotate import AnnotationSubject, annotate
 from stagewright.kernel.procedures.execution import Execution
@@ -17,7 +24,15 @@ from stagewright.kernel.procedures.store_output import StoredOutput
 from stagewright.kernel.rules.failures import GiveUp, TryAgain, judge_failure
 from stagewright.kernel.unit_of_work import UnitOfWork
 from stagewright.ports import ActivityOutcome, BodyFailed, BodyReturned, BodySuspended
-from stagewright.records import ErrorRecord, LogLevel, LogRecord, RunRecord, StagePatch, StoredStage, set_fields
+from stagewright.records import (
+    ErrorRecord,
+    LogLevel,
+    LogRecord,
+    RunRecord,
+    StagePatch,
+    StoredStage,
+    set_fields,
+)
 from stagewright.status import Status
 
 __all__ = ["Recorded", "record_outcome"]
@@ -106,7 +121,9 @@ async def _ending(
             return await _failed(unit, execution, record, failed)
 
 
-def _completed(unit: UnitOfWork, record: StoredStage, returned: BodyReturned, stored: StoredOutput) -> _Ending:
+def _completed(
+    unit: UnitOfWork, record: StoredStage, returned: BodyReturned, stored: StoredOutput
+) -> _Ending:
     duration = unit.now - (record.started_at or unit.now)
     patch = StagePatch(
         updated_at=unit.now,
@@ -128,7 +145,10 @@ def _completed(unit: UnitOfWork, record: StoredStage, returned: BodyReturned, st
         duration=duration,
     )
     return _Ending(
-        recorded=Recorded(outcome="completed"), patch=patch, settlement=Settlement(kind="complete"), events=(event,)
+        recorded=Recorded(outcome="completed"),
+        patch=patch,
+        settlement=Settlement(kind="complete"),
+        events=(event,),
     )
 
 

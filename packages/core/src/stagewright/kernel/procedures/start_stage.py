@@ -12,7 +12,9 @@ async def start_stage(unit: UnitOfWork, stage: StoredStage) -> None:
     """Make a stage RUNNING from now on, whether it waited or was left behind by a lost worker."""
     await unit.tx.update_stage(
         stage.id,
-        StagePatch(updated_at=unit.now, status=Status.RUNNING, started_at=unit.now, completed_at=None, duration=None),
+        StagePatch(
+            updated_at=unit.now, status=Status.RUNNING, started_at=unit.now, completed_at=None, duration=None
+        ),
     )
     unit.emit(
         StageStarted(

@@ -38,7 +38,9 @@ async def store_output(ports: KernelPorts, execution: Execution, returned: BodyR
     prefix = stage_prefix(execution.workflow.id, execution.run_id, execution.stage.id)
     artifacts = {
         name: await put_spilled(
-            ports.blob_store, f"{prefix}artifacts/{quote(name, safe='')}-{ports.ids.new_id()}.json", encoded(value)
+            ports.blob_store,
+            f"{prefix}artifacts/{quote(name, safe='')}-{ports.ids.new_id()}.json",
+            encoded(value),
         )
         for name, value in returned.artifacts.items()
     }

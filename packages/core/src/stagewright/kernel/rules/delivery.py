@@ -12,4 +12,5 @@ _MOST_DOUBLINGS: Final = 10
 
 def retry_delay(refusals: int) -> timedelta:
     """The wait before an event is offered again: 1 s after the first refusal, doubled each time, at most 5 minutes."""
-    return min(_FIRST * 2 ** min(refusals - 1, _MOST_DOUBLINGS), _LONGEST)
+    doublings = min(refusals - 1, _MOST_DOUBLINGS)
+    return min(_FIRST * (1 << doublings), _LONGEST)
