@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 REPORTS = HERE / "build" / "reports"
 CONSTRAINTS = ("-c", "constraints.txt")
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
-EXTRAS = {"packages/core": "[cli]"}
+EXTRAS = {"packages/core": "[cli]", "tests/support": "[servers]"}
 
 TEST_TOOLS = ["coverage", "hypothesis", "pytest", "pytest-asyncio", "pytest-xdist", "sybil"]
 # The typing tests run the type checkers.

@@ -11,14 +11,16 @@ from stagewright_conformance.job_fences import JobAcknowledgementSuite, JobFence
 from stagewright_conformance.job_leases import JobAdminSuite, JobLeaseSuite
 from stagewright_conformance.job_transport import JobQueueSuite, PassTime
 from stagewright_conformance.logs import LogSuite
-from stagewright_conformance.outbox import OutboxDeliverySuite, OutboxSuite
+from stagewright_conformance.outbox import OutboxSuite
+from stagewright_conformance.outbox_delivery import OutboxDeliverySuite
 from stagewright_conformance.run_claims import RunClaimSuite
 from stagewright_conformance.run_reader import RunReaderSuite, StepListingSuite
 from stagewright_conformance.runs import RunSuite
+from stagewright_conformance.savepoints import SavepointSuite
 from stagewright_conformance.stages import StageSuite
 from stagewright_conformance.step_ledger import StepEnlistmentSuite, StepLedgerSuite
 from stagewright_conformance.suite import PersistenceSuite, Scale, Suite
-from stagewright_conformance.transactions import SavepointSuite, TransactionSuite
+from stagewright_conformance.transactions import TransactionSuite
 
 __all__ = [
     "AnnotationSuite",

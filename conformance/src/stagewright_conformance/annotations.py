@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from stagewright.annotations import Actor
+from stagewright.json_values import Json
 from stagewright.ports import Persistence
 from stagewright.records import AnnotationQuery
 from stagewright_conformance.samples import MOMENT, ODD_JSON, a_run, a_stage, an_annotation, exactly
@@ -55,6 +56,18 @@ class AnnotationSuite(PersistenceSuite):
         listed = await persistence.list_annotations(run_id, AnnotationQuery())
         assert listed == [bare, full]
         assert exactly(listed[1].value) == exactly(listed[1].payload) == exactly(ODD_JSON)
+
+    async def test_what_a_caller_changes_later_does_not_reach_the_store(
+        self, persistence: Persistence, run_id: str
+    ) -> None:
+        """`Persistence`: values that go in or come out are the caller's own."""
+        value: list[Json] = [1]
+        await persistence.append_annotations([an_annotation(run_id, value=value)])
+        value.append(2)
+        [row] = await persistence.list_annotations(run_id, AnnotationQuery())
+        assert isinstance(row.value, list)
+        row.value.append(3)
+        assert [row.value for row in await persistence.list_annotations(run_id, AnnotationQuery())] == [[1]]
 
     async def test_nothing_is_appended_for_nothing(self, persistence: Persistence, run_id: str) -> None:
         """`append_annotations`: the ids of the rows that were written; none for none."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from stagewright.json_values import Json
 from stagewright.ports import Persistence
 from stagewright_conformance.samples import LATER, ODD_JSON, a_definition, exactly
 from stagewright_conformance.suite import PersistenceSuite, Scale
@@ -23,6 +24,7 @@ class DefinitionSuite(PersistenceSuite):
         definition = a_definition(snapshot=ODD_JSON)
         assert await persistence.insert_definition_if_absent(definition) == definition
         stored = await persistence.get_definition("orders", "v1")
+        assert stored is not None
         assert stored == definition
         assert exactly(stored.snapshot) == exactly(ODD_JSON)
 
@@ -75,7 +77,20 @@ class DefinitionSuite(PersistenceSuite):
         told = await scale.soon(asyncio.gather(*inserts))
         stored = await persistence.get_definition("orders", "v1")
         assert stored is not None
-        assert set(told) == {stored.snapshot}
+        assert all(snapshot == stored.snapshot for snapshot in told)
+
+    async def test_what_a_caller_changes_later_does_not_reach_the_store(
+        self, persistence: Persistence
+    ) -> None:
+        """`Persistence`: values that go in or come out are the caller's own."""
+        stages: list[Json] = ["price"]
+        told = await persistence.insert_definition_if_absent(a_definition(snapshot=stages))
+        stages.append("ship")
+        assert isinstance(told.snapshot, list)
+        told.snapshot.append("mail")
+        stored = await persistence.get_definition("orders", "v1")
+        assert stored is not None
+        assert stored.snapshot == ["price"]
 
     async def test_a_definition_that_was_rolled_back_gives_way(self, persistence: Persistence) -> None:
         """`transaction`: calls are kept together or not at all; the key is free again."""

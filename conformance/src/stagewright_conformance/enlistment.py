@@ -50,17 +50,24 @@ class TransportEnlistmentSuite(PersistenceSuite, JobTransportSuite):
 
     @pytest.mark.guarantee("stores.enlisted-writes-share-the-fate")
     async def test_a_job_is_kept_with_the_run_it_belongs_to(
-        self, persistence: Persistence, transport: JobTransport
+        self,
+        persistence: Persistence,
+        transport: JobTransport,
+        rival_transport: JobTransport,
+        background: Background,
+        scale: Scale,
     ) -> None:
-        """`enlist`: the writes are kept with `tx`, and nobody gets the job before."""
+        """`enlist`: the writes are kept with `tx`, and nobody gets the job before; who asks may have to wait."""
         run, job = a_run(), a_job()
         async with persistence.transaction() as tx:
             await tx.create_run(run)
             assert await _enlisted(transport, tx).enqueue_parallel([job]) == [job.id]
             assert await transport.get_jobs_by_run(job.run_id) == []
-            assert await transport.dequeue(worker_id="w") == []
+            asking = background.start(rival_transport.dequeue(worker_id="w"))
+            assert await scale.still_waits(asking) or asking.result() == []
         assert await persistence.get_run(run.id) is not None
-        assert [taken.job_id for taken in await transport.dequeue(worker_id="w")] == [job.id]
+        taken = await scale.soon(asking) or await transport.dequeue(worker_id="w")
+        assert [each.job_id for each in taken] == [job.id]
 
     @pytest.mark.guarantee("stores.enlisted-writes-share-the-fate")
     @pytest.mark.parametrize("cause", [_BodyError, asyncio.CancelledError])

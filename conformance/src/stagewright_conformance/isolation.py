@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from stagewright.errors import StaleVersionError
+from stagewright.errors import DeadlockError, StaleVersionError
 from stagewright.ports import Persistence, RunReader
 from stagewright.records import RunPatch, RunRecord, StagePatch
 from stagewright_conformance.samples import LATER, a_run
@@ -269,6 +269,34 @@ class RowLockSuite(PersistenceSuite):
         await scale.soon(asyncio.gather(*(lock_and_write(stores[n % 2], o) for n, o in enumerate(orders))))
         versions = {(await _run(persistence, run_id)).version for run_id in ids}
         assert versions == {1 + scale.contenders}
+
+    @pytest.mark.needs("concurrent_writers")
+    @pytest.mark.guarantee("stores.deadlocks-end")
+    async def test_two_that_wait_for_each_other_are_told(
+        self, persistence: Persistence, competitor: Persistence, scale: Scale
+    ) -> None:
+        """`lock_runs`: `DeadlockError` if waiting would never end because of locks taken in another order."""
+        first, second = a_run(), a_run()
+        await persistence.create_run(first)
+        await persistence.create_run(second)
+        both_hold_one = asyncio.Barrier(2)
+
+        async def lock_one_by_one(store: Persistence, *order: str) -> None:
+            async with store.transaction() as tx:
+                await tx.lock_runs(order[:1])
+                await both_hold_one.wait()
+                await tx.lock_runs(order[1:])
+                for run_id in order:
+                    await tx.update_run(run_id, RunPatch(updated_at=LATER))
+
+        tasks = (
+            lock_one_by_one(persistence, first.id, second.id),
+            lock_one_by_one(competitor, second.id, first.id),
+        )
+        outcomes = await scale.soon(asyncio.gather(*tasks, return_exceptions=True))
+        assert {type(outcome) for outcome in outcomes if outcome is not None} == {DeadlockError}
+        versions = {(await _run(persistence, run.id)).version for run in (first, second)}
+        assert versions == {1 + outcomes.count(None)}
 
     @pytest.mark.needs("concurrent_writers")
     async def test_different_rows_do_not_wait_for_each_other(

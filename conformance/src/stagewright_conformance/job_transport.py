@@ -215,18 +215,17 @@ class JobQueueSuite(JobTransportSuite):
         jobs = [a_job() for _ in range(scale.rows)]
         await transport.enqueue_parallel(jobs)
 
-        async def take_all(number: int) -> list[tuple[str, str]]:
-            store, worker_id, misses = (transport, rival_transport)[number % 2], f"w{number}", 0
-            mine: list[tuple[str, str]] = []
-            while misses < 3:
-                got = await store.dequeue(worker_id=worker_id, limit=batch)
-                misses = 0 if got else misses + 1
-                mine += [(job.run_id, worker_id) for job in got]
-                await asyncio.sleep(0)
-            return mine
+        owners: list[tuple[str, str]] = []
 
-        taken = await scale.soon(asyncio.gather(*map(take_all, range(scale.contenders))))
-        owners = [pair for mine in taken for pair in mine]
+        async def take_all(store: JobTransport, worker_id: str) -> None:
+            while len(owners) < len(jobs):
+                taken = await store.dequeue(worker_id=worker_id, limit=batch)
+                owners.extend((job.run_id, worker_id) for job in taken)
+                await asyncio.sleep(0)
+
+        stores = (transport, rival_transport)
+        workers = [take_all(stores[n % 2], f"worker {n}") for n in range(scale.contenders)]
+        await scale.soon(asyncio.gather(*workers))
         assert Counter(run_id for run_id, _ in owners) == Counter(job.run_id for job in jobs)
         for run_id, worker_id in owners:
             [kept] = await transport.get_jobs_by_run(run_id)

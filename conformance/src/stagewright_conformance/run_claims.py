@@ -9,7 +9,7 @@ import pytest
 
 from stagewright.ports import Persistence
 from stagewright.records import RunPatch, RunRecord, ServedDefinition, Serves
-from stagewright.status import Status
+from stagewright.status import TERMINAL_RUN_STATUSES, Status
 from stagewright_conformance.samples import LATER, MOMENT, a_run
 from stagewright_conformance.suite import Background, PersistenceSuite, Scale
 
@@ -50,7 +50,7 @@ class RunClaimSuite(PersistenceSuite):
 
     async def test_only_pending_runs_are_claimed(self, persistence: Persistence) -> None:
         """`claim_pending_runs`: PENDING runs and no others."""
-        runs = [a_run(status=status) for status in Status]
+        runs = [a_run(status=status) for status in (Status.PENDING, Status.RUNNING, *TERMINAL_RUN_STATUSES)]
         await _create(persistence, *runs)
         claimed = await _claim(persistence)
         assert [run.id for run in claimed] == [run.id for run in runs if run.status is Status.PENDING]
@@ -99,21 +99,19 @@ class RunClaimSuite(PersistenceSuite):
                 await asyncio.sleep(0)
                 return claimed
 
-        async def claim_all(store: Persistence) -> list[RunRecord]:
-            mine: list[RunRecord] = []
-            misses = 0
-            while misses < 3:  # what others hold is skipped, so an empty answer isn't the end yet
-                got = await claim_once(store)
-                misses = 0 if got else misses + 1
-                mine += got
+        answers: list[list[RunRecord]] = []
+
+        async def claim_all(store: Persistence) -> None:
+            # What others hold is skipped, so an empty answer isn't the end.
+            while sum(map(len, answers)) < len(runs):
+                answers.append(await claim_once(store))
                 await asyncio.sleep(0)
-            return mine
 
         stores = [persistence if n % 2 else competitor for n in range(scale.contenders)]
-        claims = await scale.soon(asyncio.gather(*map(claim_all, stores)))
-        assert Counter(run.id for claim in claims for run in claim) == Counter(run.id for run in runs)
-        for claim in claims:
-            assert claim == sorted(claim, key=lambda run: (-run.priority, run.created_at))
+        await scale.soon(asyncio.gather(*map(claim_all, stores)))
+        assert Counter(run.id for answer in answers for run in answer) == Counter(run.id for run in runs)
+        for answer in answers:
+            assert answer == sorted(answer, key=lambda run: (-run.priority, run.created_at))
 
     @pytest.mark.needs("concurrent_writers")
     async def test_a_run_that_another_claimer_holds_is_skipped(

@@ -9,7 +9,7 @@ import pytest
 from stagewright.errors import DuplicateRecordError, RecordNotFoundError, StaleVersionError
 from stagewright.ports import Persistence
 from stagewright.records import ErrorRecord, RunPatch, RunRecord
-from stagewright.status import Status
+from stagewright.status import TERMINAL_RUN_STATUSES, Status
 from stagewright_conformance.samples import LATER, MOMENT, ODD_JSON, ODD_TEXTS, a_run, exactly, new_id
 from stagewright_conformance.suite import PersistenceSuite
 
@@ -53,7 +53,6 @@ class RunSuite(PersistenceSuite):
         assert stored == run
         assert stored.created_at.utcoffset() == timedelta(0)
         assert stored.error == _FAILURE
-        assert str(stored.total_cost) == "0.000123456789"
 
     async def test_a_run_with_nothing_but_its_own_comes_back_so(self, persistence: Persistence) -> None:
         """`create_run`: fields that are None come back as None."""
@@ -105,7 +104,7 @@ class RunSuite(PersistenceSuite):
         assert await persistence.get_run("no such run") is None
         assert await persistence.get_run_status("no such run") is None
 
-    @pytest.mark.parametrize("status", list(Status))
+    @pytest.mark.parametrize("status", [Status.PENDING, Status.RUNNING, *sorted(TERMINAL_RUN_STATUSES)])
     async def test_a_status_is_answered(self, persistence: Persistence, status: Status) -> None:
         """`get_run_status`: the run's status, of every kind."""
         run = a_run(status=status)

@@ -55,6 +55,7 @@ class StepLedgerSuite(_LedgerSuite):
         step = _full_step(stage_id)
         assert await ledger.claim(step) == (True, step)
         stored = await ledger.get(stage_id, step.step_id)
+        assert stored is not None
         assert stored == step
         assert exactly(stored.result) == exactly(ODD_JSON)
         bare = replace(a_step(stage_id, step_id="bare"), lease_expires_at=None)

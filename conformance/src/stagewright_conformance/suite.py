@@ -1,6 +1,7 @@
 """What all suites share: declared gaps, sizes, patience, and the stores under test."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -26,7 +27,7 @@ class Scale:
         events_each: How many events each of several concurrent writers appends.
         large_blob: Bytes of a blob that is written and read in pieces.
         many_blobs: How many blobs a listing has to show, more than one page of any store worth it.
-        moment: Seconds to watch that something does not happen.
+        moment: Seconds to watch that something does not happen, and that a listener takes to begin listening.
         patience: Seconds after which something that should have happened has failed.
     """
 
@@ -73,7 +74,20 @@ class Suite:
     """Fixtures of every suite.
 
     Fixtures to override: `capabilities` (what the adapter lacks; nothing by default) and `scale` (sizes).
+
+    Raises:
+        TypeError: When a class combines suites with tests of one name, of which only one would run.
     """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        suites = [base for base in cls.__mro__[1:] if issubclass(base, Suite)]
+        names = Counter(name for suite in suites for name in vars(suite) if name.startswith("test_"))
+        lost = sorted(name for name, count in names.items() if count > 1)
+        if lost:
+            raise TypeError(
+                f"{cls.__name__} combines suites that share {', '.join(lost)}; give each its own class"
+            )
 
     @pytest.fixture
     def capabilities(self) -> Capabilities:

@@ -1,9 +1,12 @@
 """One write to each table and how to see it, so that a promise about transactions is checked on every table."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Literal
+
+import pytest
 
 from stagewright.ports import Persistence, RunReader
 from stagewright.records import AnnotationQuery, KeyAcquired, KeyCompleted, RunPatch, StagePatch
@@ -20,7 +23,17 @@ from stagewright_conformance.samples import (
     new_id,
 )
 
-__all__ = ["TABLE_WRITES", "Scene", "TableWrite", "seed"]
+__all__ = [
+    "EVERY_CAUSE",
+    "EVERY_TABLE",
+    "TABLE_WRITES",
+    "BodyError",
+    "Interruption",
+    "Scene",
+    "TableWrite",
+    "seed",
+    "write_then_raise",
+]
 
 _COMMAND: Final = "run.create"
 
@@ -214,3 +227,29 @@ TABLE_WRITES: Final = (
     TableWrite(name="key released", write=_release_key, happened=_key_released, seen_by="writing"),
 )
 """A write to every table of a persistence. Within one transaction they don't disturb each other, in this order."""
+
+
+class BodyError(Exception):
+    """What a test's block raises."""
+
+
+class Interruption(BaseException):
+    """What raises without being an `Exception`."""
+
+
+EVERY_TABLE: Final = pytest.mark.parametrize(
+    "table", TABLE_WRITES, ids=lambda table: table.name.replace(" ", "-")
+)
+"""Runs a test for each table."""
+
+EVERY_CAUSE: Final = pytest.mark.parametrize("cause", [BodyError, asyncio.CancelledError, Interruption])
+"""Runs a test for each kind of exception that may end a block."""
+
+
+async def write_then_raise(
+    store: Persistence, table: TableWrite, scene: Scene, cause: type[BaseException] = BodyError
+) -> None:
+    """Write to a table in a transaction, or savepoint, that raises."""
+    async with store.transaction() as tx:
+        await table.write(tx, scene)
+        raise cause

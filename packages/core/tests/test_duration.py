@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from stagewright.duration import add_duration, parse_duration
 from stagewright.errors import InvalidDurationError
 
-LONGEST = datetime.max - datetime.min
+LONGEST = datetime.max.replace(tzinfo=UTC) - datetime.min.replace(tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,9 @@ def test_every_number_is_a_bounded_duration_or_a_typed_error(value: float | time
 
 
 @given(st.datetimes(timezones=st.just(UTC)), st.timedeltas(min_value=timedelta(0)))
-def test_adding_a_duration_stays_in_the_calendar_or_is_a_typed_error(moment: datetime, duration: timedelta) -> None:
+def test_adding_a_duration_stays_in_the_calendar_or_is_a_typed_error(
+    moment: datetime, duration: timedelta
+) -> None:
     try:
         later = add_duration(moment, duration, field="delay")
     except InvalidDurationError:

@@ -140,7 +140,12 @@ class InvalidDurationError(StagewrightError, ValueError):
     problem: str
 
     def __str__(self) -> str:
-        return f"{self.field}={self.value!r} {self.problem}"
+        try:
+            shown = repr(self.value)
+        except ValueError:
+            # Python refuses to write out an integer of more than 4,300 digits.
+            shown = "(an integer with thousands of digits)"
+        return f"{self.field}={shown} {self.problem}"
 
 
 # Definitions

@@ -8,12 +8,12 @@ import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, Union
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
 
-import stagewright
+from stagewright import definitions
 from stagewright.definitions import (
     Schema,
     Stage,
@@ -55,23 +55,27 @@ ship = define_stage("ship", lambda ctx: "log text", input=dict[str, float], outp
 workflow = define_workflow("orders", input=Order).pipe(make(2)).pipe(ship).build()
 '''
 
-OTHER = '''
+OTHER = """
 from stagewright.definitions import define_stage, define_workflow
 only = define_stage("only", lambda ctx: {1: {"a"}}, input=None, output=dict[int, set[str]])
 unrelated = define_workflow("unrelated", input=None).pipe(only).build()
-'''
+"""
 
 REFORMATTED = SOURCE.replace('"""Price it."""', '"""Prices what was ordered."""  # a comment\n').replace(
     '"log text"', '"another log text"'
 )
-REFORMATTED = REFORMATTED.replace("title: str = Field(", "title: str = Field(\n        ").replace("An order.", "Changed.")
-REFORMATTED = REFORMATTED.replace('"Prices it"', '"Says more"').replace('currency: str = "EUR"', 'currency: str = "USD"')
+REFORMATTED = REFORMATTED.replace("title: str = Field(", "title: str = Field(\n        ").replace(
+    "An order.", "Changed."
+)
+REFORMATTED = REFORMATTED.replace('"Prices it"', '"Says more"').replace(
+    'currency: str = "EUR"', 'currency: str = "USD"'
+)
 
 PRINT = "print(workflow.definition_version, unrelated.definition_version)"
 
 
 def versions(program: str, *, path: Sequence[Path] = (), seed: int = 0) -> tuple[str, str]:
-    places = [*map(str, path), str(Path(stagewright.__file__).parent.parent)]
+    places = [*map(str, path), str(Path(definitions.__file__).parents[2])]
     environment = {**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": os.pathsep.join(places)}
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False
@@ -96,7 +100,8 @@ def test_fifty_processes_agree_whatever_does_not_matter(tmp_path: Path) -> None:
         for file in (tmp_path / "source").iterdir():
             archive.write(file, file.name)
     first = f"from orders import workflow\nfrom other import unrelated\n{PRINT}"
-    last = f"import typing; x = typing.List[typing.Union[None, str, int]]\nfrom other import unrelated\nfrom orders import workflow\n{PRINT}"
+    other_order = "import typing; x = typing.List[typing.Union[None, str, int]]"
+    last = f"{other_order}\nfrom other import unrelated\nfrom orders import workflow\n{PRINT}"
     runs = [
         (program, place, seed)
         for seed, (program, place) in enumerate(
@@ -143,8 +148,12 @@ def built(*groups: Sequence[Stage[Any, Any, Any]], id: str = "orders", input: ob
     return builder.build()
 
 
-def made(id: str = "price", *, input: object = Order, output: object = Order, **options: Any) -> Stage[Any, Any, Any]:
-    return define_stage(id, lambda ctx: ctx.input, input=input, output=output, **{"config": Config, **options})
+def made(
+    id: str = "price", *, input: object = Order, output: object = Order, **options: Any
+) -> Stage[Any, Any, Any]:
+    given: Any = {"input": input, "output": output, "config": Config, **options}
+    made: Stage[Any, Any, Any] = define_stage(id, lambda ctx: ctx.input, **given)
+    return made
 
 
 BASE = built([load], [price])
@@ -159,7 +168,10 @@ BASE = built([load], [price])
         built([load], [made(name="Price", description="Other words")]),
         built([load], [made(config=OtherConfig)]),
         built([load], [made(timeout="5s")]),
-        define_workflow("orders", input=Order, name="Orders", description="All").pipe(load).pipe(price).build(),
+        define_workflow("orders", input=Order, name="Orders", description="All")
+        .pipe(load)
+        .pipe(price)
+        .build(),
     ],
     ids=["built again", "another body", "words", "config defaults", "timeout", "workflow words"],
 )
@@ -214,7 +226,7 @@ def test_a_version_is_sha256_and_thirty_two_digits() -> None:
 
 @pytest.mark.guarantee("definitions.hash-pinned")
 def test_the_version_of_a_workflow_is_pinned() -> None:
-    assert BASE.definition_version == "sha256-d5e73"
+    assert BASE.definition_version == "sha256-d5e731637f89aeca0469db37d6a95501"
 
 
 def test_the_snapshot_is_a_document_of_this_form() -> None:
@@ -250,12 +262,16 @@ def test_the_snapshot_is_a_document_of_this_form() -> None:
     }
 
 
+def as_another_store_would(digits: str) -> float:
+    return int(float(digits)) if float(digits).is_integer() else float(digits)
+
+
 @pytest.mark.guarantee("definitions.hash-survives-storage")
 def test_a_snapshot_that_was_stored_has_the_same_hash() -> None:
     class Odd(BaseModel):
         exact: float = Field(1, le=10.0, multiple_of=0.1)
         big: int = Field(0, lt=2**70)
-        name: Literal["grün", "🙂", "\x00", "\ud800", 'q"'] = "🙂"
+        name: Literal["grün", "🙂", "\x00", 'q"'] = "🙂"
         note: str = Field("", pattern="^\x00?$")
 
     workflow = built([made(input=Odd, output=Odd)], input=Odd)
@@ -264,8 +280,9 @@ def test_a_snapshot_that_was_stored_has_the_same_hash() -> None:
     text.encode()
     shuffled = dict(reversed(json.loads(text).items()))
     assert structure_hash(shuffled) == workflow.definition_version
-    # MySQL and PostgreSQL's jsonb may write 10.0 as 10.
-    assert structure_hash(json.loads(text, parse_float=lambda digits: float(digits))) == workflow.structure_hash
+    # A store may give a whole float back as an integer.
+    through_another_store = json.loads(text, parse_float=as_another_store_would)
+    assert structure_hash(through_another_store) == workflow.structure_hash
 
 
 def test_a_declared_version_stands_beside_the_structure() -> None:
@@ -277,12 +294,12 @@ def test_a_declared_version_stands_beside_the_structure() -> None:
 
 def test_the_order_of_a_union_and_of_fields_does_not_count() -> None:
     class First(BaseModel):
-        a: Union[int, str]
+        a: int | str
         b: Literal["x", "y"]
 
     class Second(BaseModel):
         b: Literal["y", "x"]
-        a: Union[str, int]
+        a: str | int
 
     assert Schema.of(First).json_schema() == Schema.of(Second).json_schema()
 
@@ -309,7 +326,7 @@ def test_a_schema_that_json_cannot_express_is_marked() -> None:
     class Custom:
         @classmethod
         def __get_pydantic_core_schema__(cls, source: object, handler: object) -> Any:
-            from pydantic_core import core_schema  # noqa: PLC0415 - only this class needs it
+            from pydantic_core import core_schema
 
             return core_schema.no_info_plain_validator_function(lambda value: value)
 

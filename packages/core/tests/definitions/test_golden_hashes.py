@@ -16,7 +16,17 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 from uuid import UUID
 
 import pytest
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, HttpUrl, Json, PositiveInt, RootModel, SecretStr
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    HttpUrl,
+    Json,
+    PositiveInt,
+    RootModel,
+    SecretStr,
+)
 from typing_extensions import TypedDict
 
 from stagewright.definitions import Schema
@@ -168,7 +178,9 @@ GOLDEN: list[tuple[str, object, str]] = [
 
 
 @pytest.mark.guarantee("definitions.hash-pinned")
-@pytest.mark.parametrize(("annotation", "digest"), [case[1:] for case in GOLDEN], ids=[case[0] for case in GOLDEN])
+@pytest.mark.parametrize(
+    ("annotation", "digest"), [case[1:] for case in GOLDEN], ids=[case[0] for case in GOLDEN]
+)
 def test_the_structure_of_a_type_is_pinned(annotation: object, digest: str) -> None:
     text = canonical_json(Schema.of(annotation).json_schema())
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest, text

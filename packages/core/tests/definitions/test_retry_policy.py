@@ -43,7 +43,9 @@ def test_attempt_five_thousand_waits_the_longest_delay() -> None:
     failures=st.integers(min_value=-1, max_value=10**9),
     share=st.floats(min_value=0, max_value=1, exclude_max=True),
 )
-def test_no_policy_overflows(delay: float, factor: float, longest: float, failures: int, share: float) -> None:
+def test_no_policy_overflows(
+    delay: float, factor: float, longest: float, failures: int, share: float
+) -> None:
     policy = RetryPolicy(delay=delay, factor=factor, max_delay=longest)
     pause = policy.delay_before(failures, jitter=lambda: share)
     assert timedelta(0) <= pause <= policy.max_delay

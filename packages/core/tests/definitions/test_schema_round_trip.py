@@ -7,18 +7,20 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
+from types import GenericAlias
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from stagewright.definitions import Schema
-from stagewright.errors import ValueNotSerializableError
+from stagewright.errors import DefinitionError, ValueNotSerializableError
 
 T = TypeVar("T")
 
@@ -94,10 +96,13 @@ ORDER = Order(
     color=Color.BLUE,
 )
 
+CLOSED = pydantic.VERSION.startswith(("2.11.", "2.12."))
+"""These versions can't be told to write the bytes of a model inside another type as base64."""
+
 KEPT: list[tuple[object, object]] = [
     (Decimal, Decimal("1.10")),
     (date, date(2026, 3, 1)),
-    (datetime, datetime(2026, 3, 1, 12, 0, 0, 123456)),
+    (datetime, datetime(2026, 3, 1, 12, 0, 0, 123456)),  # noqa: DTZ001 - naive on purpose
     (datetime, datetime(2026, 3, 1, 12, tzinfo=UTC)),
     (datetime, datetime(2026, 3, 1, 12, tzinfo=timezone(timedelta(hours=5, minutes=30)))),
     (time, time(1, 2, 3, 4)),
@@ -111,7 +116,7 @@ KEPT: list[tuple[object, object]] = [
     (Pair, Pair(1, date(2026, 3, 1))),
     (Box, {"members": {1, 2, 3}}),
     (Order, ORDER),
-    (list[Order], [ORDER, ORDER]),
+    *([] if CLOSED else [(list[Order], [ORDER, ORDER])]),
     (Tree, Tree(name="a", children=[Tree(name="b")])),
     (Aliased, Aliased.model_validate({"Inner-Value": 3})),
     (Envelope[Line], Envelope[Line](body=Line(sku="a", price=Decimal(3)))),
@@ -144,12 +149,8 @@ KEPT: list[tuple[object, object]] = [
 ]
 
 
-def names(case: object) -> str:
-    return getattr(case, "__name__", None) or repr(case)[:40]
-
-
 @pytest.mark.guarantee("values.same-before-and-after-storage")
-@pytest.mark.parametrize(("annotation", "value"), KEPT, ids=names)
+@pytest.mark.parametrize(("annotation", "value"), KEPT, ids=[repr(case[0])[-40:] for case in KEPT])
 def test_a_value_comes_back_equal_and_of_its_type(annotation: object, value: object) -> None:
     schema = Schema.of(annotation)
     stored, kept = schema.keep(value, what="the output")
@@ -184,9 +185,18 @@ def test_a_signed_zero_and_the_scale_of_a_decimal_survive() -> None:
     assert str(Schema.of(Decimal).keep(Decimal("1.10"), what="x")[1]) == "1.10"
 
 
-def test_bytes_travel_as_base64_also_inside_models() -> None:
+def test_bytes_travel_as_base64() -> None:
     assert Schema.of(bytes).dump(b"\xff", what="x") == "_w=="
-    stored = Schema.of(dict[str, Order]).dump({"a": ORDER}, what="x")
+    assert Schema.of(Order).keep(ORDER, what="x")[1] == ORDER
+
+
+def test_bytes_inside_a_nested_model_are_base64_or_the_type_is_refused() -> None:
+    if CLOSED:
+        with pytest.raises(DefinitionError, match="ser_json_bytes"):
+            Schema.of(dict[str, Order])
+        return
+    stored, kept = Schema.of(dict[str, Order]).keep({"a": ORDER}, what="x")
+    assert kept == {"a": ORDER}
     assert isinstance(stored, dict)
     assert isinstance(stored["a"], dict)
     assert stored["a"]["blob"] == "_wD-"
@@ -251,7 +261,7 @@ def test_a_private_attribute_is_no_part_of_a_value() -> None:
 
 def test_a_type_may_name_a_class_that_comes_later() -> None:
     class Early(BaseModel):
-        later: "Later"  # type: ignore[name-defined]  # pyright: ignore[reportUndefinedVariable]  # defined below
+        later: "Later"
 
     schema = Schema.of(list[Early])
 
@@ -288,8 +298,9 @@ SCALARS: list[tuple[object, st.SearchStrategy[object]]] = [
     (bytes, st.binary()),
     (Decimal, st.decimals(allow_nan=False, allow_infinity=False)),
     (date, st.dates()),
+    (datetime, st.datetimes()),
     # Before 1980 some zones had offsets with seconds, which ISO 8601 can't say; those are refused.
-    (datetime, st.datetimes(min_value=datetime(1980, 1, 1), timezones=st.none() | st.timezones())),  # noqa: DTZ001 - a bound
+    (datetime, st.datetimes(min_value=datetime(1980, 1, 1), timezones=st.timezones())),  # noqa: DTZ001 - a bound
     (timedelta, st.timedeltas()),
     (UUID, st.uuids()),
     (Color, st.sampled_from(Color)),
@@ -299,19 +310,26 @@ KEYS: list[tuple[object, st.SearchStrategy[object]]] = [(int, st.integers()), (s
 
 @st.composite
 def typed_values(draw: Callable[[st.SearchStrategy[Any]], Any]) -> tuple[object, object]:
+    annotation: Any
+    key: Any
     annotation, values = draw(st.sampled_from(SCALARS))
     for _ in range(draw(st.integers(0, 3))):
         key, keys = draw(st.sampled_from(KEYS))
-        annotation, values = draw(
-            st.sampled_from(
-                [
-                    (list[annotation], st.lists(values, max_size=3)),
-                    (tuple[annotation, ...], st.lists(values, max_size=3).map(tuple)),
-                    (dict[key, annotation], st.dictionaries(keys, values, max_size=3)),
-                    (annotation | None, st.none() | values),
-                ]
-            )
-        )
+        match draw(st.sampled_from(["list", "tuple", "dict", "optional"])):
+            case "list":
+                annotation, values = GenericAlias(list, (annotation,)), st.lists(values, max_size=3)
+            case "tuple":
+                annotation, values = (
+                    GenericAlias(tuple, (annotation, ...)),
+                    st.lists(values, max_size=3).map(tuple),
+                )
+            case "dict":
+                annotation, values = (
+                    GenericAlias(dict, (key, annotation)),
+                    st.dictionaries(keys, values, max_size=3),
+                )
+            case _:
+                annotation, values = annotation | None, st.none() | values
     return annotation, draw(values)
 
 

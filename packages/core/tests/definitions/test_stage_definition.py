@@ -158,7 +158,9 @@ def test_aliases_partials_methods_and_objects_work() -> None:
 
 
 def test_a_wrapped_function_keeps_its_annotations() -> None:
-    def traced(function: Callable[[StageContext[Order]], Awaitable[int]]) -> Callable[[StageContext[Order]], Awaitable[int]]:
+    def traced(
+        function: Callable[[StageContext[Order]], Awaitable[int]],
+    ) -> Callable[[StageContext[Order]], Awaitable[int]]:
         @functools.wraps(function)
         async def wrapper(ctx: StageContext[Order]) -> int:
             return await function(ctx)
@@ -171,6 +173,25 @@ def test_a_wrapped_function_keeps_its_annotations() -> None:
         return 1
 
     assert work.input_schema == Schema.of(Order)
+
+
+def test_a_plain_wrapper_of_a_coroutine_function_is_asynchronous() -> None:
+    def logged(
+        function: Callable[[StageContext[int]], Awaitable[int]],
+    ) -> Callable[[StageContext[int]], Awaitable[int]]:
+        @functools.wraps(function)
+        def wrapper(ctx: StageContext[int]) -> Awaitable[int]:
+            return function(ctx)
+
+        return wrapper
+
+    @stage("logged")
+    @logged
+    async def work(ctx: StageContext[int]) -> int:
+        return 1
+
+    assert not work.is_blocking
+    assert work.output_schema == Schema.of(int)
 
 
 def test_results_and_unions_name_the_output() -> None:
@@ -213,7 +234,9 @@ def test_define_stage_says_it_without_annotations() -> None:
     assert made.is_blocking
     nothing = define_stage("nothing", lambda ctx: None, input=None, output=None)
     assert not nothing.takes_input
-    generic = define_stage("generic", lambda ctx: {}, input=dict[str, int], output=dict[str, int] | None)
+    generic: Stage[Any, Any, Any] = define_stage(
+        "generic", lambda ctx: {}, input=dict[str, int], output=dict[str, int] | None
+    )
     assert generic.output_schema == Schema.of(dict[str, int] | None)
 
 
@@ -229,7 +252,7 @@ def test_what_define_stage_is_told_wins_over_annotations() -> None:
 def test_a_stage_is_frozen_and_its_own_value() -> None:
     with pytest.raises(FrozenInstanceError):
         price.id = "other"  # type: ignore[misc]  # wrong on purpose
-    assert price == price  # noqa: PLR0124 - identity is the point
+    assert price == price
     assert len({price, price}) == 1
 
 
@@ -277,7 +300,7 @@ async def generic_context(ctx: StageContext[T]) -> int:
     return 1
 
 
-async def generic_output(ctx: StageContext[None]) -> T:  # type: ignore[type-var]  # pyright: ignore[reportInvalidTypeVarUse]  # wrong
+async def generic_output(ctx: StageContext[None]) -> T:  # pyright: ignore[reportInvalidTypeVarUse]  # wrong on purpose
     raise NotImplementedError
 
 
@@ -362,8 +385,14 @@ def test_a_valid_id_is_kept(id: str) -> None:
 
 
 def test_every_wrong_option_is_listed_at_once() -> None:
-    options: dict[str, Any] = {"retry": 3, "timeout": -1, "mode": "later", "dependencies": "load", "check_completion": 5}
-    error = refused(lambda: define_stage("BAD", too_few, **options))
+    options: dict[str, Any] = {
+        "retry": 3,
+        "timeout": -1,
+        "mode": "later",
+        "dependencies": "load",
+        "check_completion": 5,
+    }
+    error = refused(lambda: define_stage("BAD", cast("Any", too_few), **options))
     assert len(error.problems) >= 6
     for word in ("stage id", "retry=3", "timeout=-1", "mode='later'", "dependencies", "check_completion"):
         assert word in str(error)
@@ -394,7 +423,9 @@ def test_a_check_takes_state_and_context() -> None:
 
 
 def test_no_timeout_of_nothing() -> None:
-    assert "timeout" in str(refused(lambda: define_stage("a", lambda ctx: 1, input=None, output=int, timeout=0)))
+    assert "timeout" in str(
+        refused(lambda: define_stage("a", lambda ctx: 1, input=None, output=int, timeout=0))
+    )
 
 
 def test_a_body_must_be_callable() -> None:

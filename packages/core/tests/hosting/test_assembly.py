@@ -319,9 +319,16 @@ async def test_a_sink_that_is_given_is_the_only_one() -> None:
     assert "a: workflow:completed" not in seen
 
 
-async def test_a_failed_plugin_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async with open_kernel(a_workflow(), "memory://", plugins=PluginSet().with_plugin("broken", object())):
+async def test_failed_plugins_are_logged_and_the_kernel_opens(caplog: pytest.LogCaptureFixture) -> None:
+    class Late:
+        @hookimpl
+        def stagewright_event_plugins(self) -> list[object]:
+            raise OSError("no network")
+
+    plugins = PluginSet().with_plugin("broken", object()).with_plugin("late", Late())
+    async with open_kernel(a_workflow(), "memory://", plugins=plugins):
         pass
+    assert "application:late is not used: stagewright_event_plugins raised OSError: no network" in caplog.text
     assert "application:broken is not used: it implements no hook" in caplog.text
 
 

@@ -136,6 +136,21 @@ async def test_a_task_that_waits_for_its_own_other_transaction_is_told_so(
         await write_beside_its_transaction()
 
 
+async def test_a_cycle_is_found_whichever_task_makes_the_calls_of_a_transaction(
+    database: InMemoryDatabase, two_runs: InMemoryPersistence
+) -> None:
+    async def lock(first: str, second: str) -> None:
+        async with two_runs.transaction() as tx:
+            await asyncio.create_task(tx.lock_runs([first]))
+            await settle()
+            await asyncio.create_task(tx.lock_runs([second]))
+
+    async with asyncio.timeout(5):
+        done = await asyncio.gather(lock("r1", "r2"), lock("r2", "r1"), return_exceptions=True)
+    assert [type(error) for error in done if error is not None] == [DeadlockError]
+    assert database.locks.is_idle
+
+
 async def test_a_cancelled_waiter_leaves_nothing_behind(
     database: InMemoryDatabase, two_runs: InMemoryPersistence, start: datetime
 ) -> None:
@@ -309,3 +324,33 @@ async def test_a_free_lock_goes_to_whoever_waited_longest() -> None:
     await asyncio.gather(*waiting)
     assert order == [0, 1, 2, 3, 4]
     assert locks.is_idle
+
+
+async def test_a_lock_that_comes_to_a_cancelled_waiter_is_free_at_once() -> None:
+    mutex = Mutex()
+    locks = LockTable(mutex)
+    owner, cancelled = LockHolder(), LockHolder()
+    await locks.acquire(owner, ("runs", "r1"))
+    waiting = asyncio.create_task(locks.acquire(cancelled, ("runs", "r1")))
+    await settle()
+    with mutex:
+        locks.release(owner, [("runs", "r1")])
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert cancelled.held == {}
+    assert locks.is_idle
+
+
+async def test_a_row_that_a_claim_looked_at_and_did_not_take_stays_free(
+    database: InMemoryDatabase, two_runs: InMemoryPersistence, new_job: Callable[..., NewJob]
+) -> None:
+    transport = InMemoryJobTransport(database)
+    await transport.enqueue_parallel([new_job("j1", run_id="r1")])
+    [job] = await transport.dequeue(worker_id="w1")
+    async with two_runs.transaction() as tx:
+        enlisted = transport.enlist(tx)
+        assert enlisted is not None
+        assert await enlisted.cancel_by_run("r1") == 0
+        worker = asyncio.create_task(transport.complete("j1", job.fence))
+        assert await asyncio.wait_for(worker, 1) == "acknowledged"

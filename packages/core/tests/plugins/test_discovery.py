@@ -101,7 +101,7 @@ def test_a_scheme_that_two_plugins_claim_is_an_error_when_it_is_opened(install: 
         registry.opener_of("disputed://x")
     assert caught.value.plugins == ("first-dist:a", "second-dist:b")
     assert registry.conflicts[0].claim == caught.value.claim
-    assert registry.opener_of("good://x")
+    registry.opener_of("good://x")
 
 
 @pytest.mark.guarantee("plugins.newer-core-told")

@@ -1,10 +1,30 @@
 """The pytest plugin of this repository, loaded through its `pytest11` entry point."""
 
+from typing import Protocol
+
 import pytest
 
+from stagewright_test_support.fixtures import SERVERS, postgres_server, postgres_url, sqlite_url
+from stagewright_test_support.servers import SharedServers
 from stagewright_test_support.services import missing_backends, required_backends
 
-__all__ = ["pytest_configure"]
+__all__ = [
+    "postgres_server",
+    "postgres_url",
+    "pytest_configure",
+    "pytest_configure_node",
+    "pytest_unconfigure",
+    "sqlite_url",
+]
+
+_HANDOUT = "stagewright_servers"
+
+
+class _Node(Protocol):
+    """What xdist's controller knows of a worker."""
+
+    config: pytest.Config
+    workerinput: dict[str, object]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -15,3 +35,17 @@ def pytest_configure(config: pytest.Config) -> None:
     missing = missing_backends(required_backends())
     if missing:
         raise pytest.UsageError("required backends are missing:\n  " + "\n  ".join(missing))
+    config.stash[SERVERS] = SharedServers(getattr(config, "workerinput", {}).get(_HANDOUT))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: _Node) -> None:
+    """Starts the servers before the first xdist worker and tells each worker where they are."""
+    node.workerinput[_HANDOUT] = node.config.stash[SERVERS].hand_out()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stops the servers that this process started."""
+    servers = config.stash.get(SERVERS, None)
+    if servers is not None:
+        servers.stop()

@@ -8,10 +8,13 @@ import importlib.util
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NoReturn
 
 import pytest
 
-__all__ = ["BACKENDS", "Backend", "missing_backends", "need_backend", "required_backends"]
+from stagewright_test_support.servers.shared import SERVER_KINDS
+
+__all__ = ["BACKENDS", "Backend", "give_up", "missing_backends", "need_backend", "required_backends"]
 
 Environment = Mapping[str, str]
 
@@ -35,7 +38,17 @@ def _memory_missing() -> str | None:
     return None
 
 
-BACKENDS: Mapping[str, Backend] = {"memory": Backend("memory", _memory_missing)}
+def _sqlite_missing() -> str | None:
+    if importlib.util.find_spec("_sqlite3") is None:
+        return "this Python was built without sqlite3"
+    return None
+
+
+BACKENDS: Mapping[str, Backend] = {
+    "memory": Backend("memory", _memory_missing),
+    "sqlite": Backend("sqlite", _sqlite_missing),
+    **{kind.name: Backend(kind.name, kind.why_missing) for kind in SERVER_KINDS.values()},
+}
 
 
 def required_backends(environment: Environment = os.environ) -> frozenset[str]:
@@ -63,8 +76,12 @@ def need_backend(
 ) -> None:
     """Returns where the backend can be had; otherwise skips the test, or fails it where it is required."""
     reason = backends[name].why_missing()
-    if reason is None:
-        return
+    if reason is not None:
+        give_up(name, reason, environment=environment)
+
+
+def give_up(name: str, reason: str, *, environment: Environment = os.environ) -> NoReturn:
+    """Skips the test because the backend can't be had, or fails it where it is required."""
     if environment.get("CI") == "true" or name in required_backends(environment):
         pytest.fail(f"required backend {name!r} is missing: {reason}", pytrace=False)
     pytest.skip(f"backend {name!r} is missing: {reason}")

@@ -99,6 +99,8 @@ def run_application(arguments: Sequence[str]) -> int:
         return _failed(str(error), 2)
     except StagewrightError as error:
         return _failed(str(error) or type(error).__name__, 1)
+    except OSError as error:
+        return _failed(f"{type(error).__name__}: {error}", 1)
     return answer if isinstance(answer, int) else 0
 
 

@@ -145,8 +145,10 @@ def _types(schema: Json, root: Json) -> set[str]:
 
 
 def _resolved(schema: Json, root: Json) -> Json:
-    """The schema that a `$ref` into the document's definitions stands for."""
+    """The schema that a `$ref` into the document's definitions stands for, or the document's own `schema`."""
     seen: set[str] = set()
+    if schema is root and isinstance(schema, dict) and "$defs" in schema:
+        schema = schema.get("schema")
     while (
         isinstance(schema, dict)
         and isinstance(reference := schema.get("$ref"), str)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import cast
+from typing import Final, cast
 
 import click
 
@@ -18,6 +18,8 @@ from stagewright.ports import EnumerableRegistry
 from stagewright.ports import WorkflowRegistry as RegistryPort
 
 __all__ = ["LoadedTarget", "TargetError", "load_target"]
+
+_OWN_FOLDER: Final = Path(__file__).resolve().parents[1]
 
 
 class TargetError(click.ClickException):
@@ -153,11 +155,11 @@ def _candidates(module: ModuleType) -> str:
 
 
 def _described(error: BaseException) -> str:
-    """The error in words, with the innermost line of Python code that raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = (
-        f" ({frames[-1].filename}:{frames[-1].lineno})"
-        if frames and "importlib" not in frames[-1].filename
-        else ""
-    )
-    return f"{type(error).__name__}: {error}{where}"
+    """The error in words, with the innermost line that raised it outside of this package and of the import system."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<") and not Path(frame.filename).is_relative_to(_OWN_FOLDER)
+    ]
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"

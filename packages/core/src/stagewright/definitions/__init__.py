@@ -11,6 +11,7 @@ from stagewright.definitions.context import (
     StageReference,
     StageStorage,
 )
+from stagewright.definitions.drift import StructureDrift, drift_between
 from stagewright.definitions.plan import ExecutionPlan
 from stagewright.definitions.registry import WorkflowRegistry
 from stagewright.definitions.results import NotReady, Ready, StageResult, Suspend
@@ -40,12 +41,14 @@ __all__ = [
     "StageReference",
     "StageResult",
     "StageStorage",
+    "StructureDrift",
     "Suspend",
     "Workflow",
     "WorkflowBuilder",
     "WorkflowRegistry",
     "define_stage",
     "define_workflow",
+    "drift_between",
     "stage",
     "structure_hash",
 ]

@@ -34,7 +34,7 @@ class WorkflowBuilder:
     _version: str | None = None
     _problems: tuple[str, ...] = ()
 
-    def pipe(self, stage: Stage[Any, Any, Any], /) -> "WorkflowBuilder":
+    def pipe(self, stage: Stage[Any, Any, Any]) -> "WorkflowBuilder":
         """Add a group of one stage."""
         return self._with_group((stage,), call=".pipe()")
 
@@ -48,7 +48,6 @@ class WorkflowBuilder:
         self,
         id: str,
         execute: Callable[..., Any],
-        /,
         *,
         input: object = MISSING,
         output: object = MISSING,
@@ -83,7 +82,7 @@ class WorkflowBuilder:
             )
         return self._with_group((made,), call=".stage()")
 
-    def version(self, version: str, /) -> "WorkflowBuilder":
+    def version(self, version: str) -> "WorkflowBuilder":
         """Declare the version of this structure, in the place of the derived one."""
         if not isinstance(cast(object, version), str) or not version.strip():
             return self._with_problem(f"the version {version!r} is empty; give text, or leave .version() out")

@@ -123,8 +123,11 @@ def _is_same(before: object, after: object) -> bool:
         )
     if isinstance(before, time) and isinstance(after, time):
         return before == after and before.utcoffset() == after.utcoffset()
-    if before == after:
-        return True
+    try:
+        if before == after:
+            return True
+    except Exception:  # a comparison is the author's code; one that raises shows no equality
+        return False
     if type(before).__eq__ is object.__eq__ and hasattr(before, "__dict__"):
         return find_difference(dict(vars(before)), dict(vars(after))) is None
     return False

@@ -31,7 +31,7 @@ class WorkflowRegistry:
         if problems:
             raise DefinitionError("the workflow registry", tuple(problems))
 
-    def get(self, id: str, /) -> Workflow | None:
+    def get(self, id: str) -> Workflow | None:
         """The workflow of that id, or None."""
         return self._workflows.get(id)
 

@@ -2,19 +2,22 @@
 
 from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
-from typing import Any, Generic, Literal, Union, cast, get_args, get_origin, overload
+from typing import Any, Final, Generic, Literal, Union, cast, get_args, get_origin, overload
 
 import pydantic_core
 from typing_extensions import TypedDict, TypeVar
 
 from stagewright.definitions.codec import Codec, build_codec
-from stagewright.definitions.exactness import find_coercion, find_difference, refuse_unkeepable
+from stagewright.definitions.exactness import Difference, find_coercion, find_difference, refuse_unkeepable
 from stagewright.definitions.json_schema import canonical_json_schema
+from stagewright.definitions.quick_checks import is_exact_json, is_plainly_kept, is_plainly_same
 from stagewright.definitions.schema_problems import problems_of
 from stagewright.errors import DefinitionError, Problem, SchemaMismatchError, ValueNotSerializableError
 from stagewright.json_values import Json, child_path, require_json
 
 __all__ = ["Schema"]
+
+_NUL: Final = rb"\u0000"
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -97,21 +100,24 @@ class Schema(Generic[T_co]):
             self._require_nothing(value, what)
             return None, cast(T_co, None)
         if self._is_native and _is_json(value):
-            validated = self._validated(value, what)
-            return cast(Json, validated), self._read(cast(Json, validated), what)
-        refuse_unkeepable(value, what=what)
+            text = pydantic_core.to_json(self._validated(value, what))
+            return cast(Json, pydantic_core.from_json(text)), self._parsed(text)
+        if not is_plainly_kept(value):
+            refuse_unkeepable(value, what=what)
         validated = self._validated(value, what)
-        dumped = self._dumped(validated, what)
+        text = self._written(validated, what)
         try:
-            back = self._read(dumped, what)
-        except SchemaMismatchError as error:
-            first = error.problems[0]
+            back = self._parsed(text)
+        except Exception as error:
+            first = problems_of(error, pydantic_core.from_json(text))[0]
             problem = f"what is written can't be read back: {first.message}"
             raise ValueNotSerializableError(what, first.path, problem) from error
-        found = find_difference(validated, back) or find_coercion(value, validated)
-        if found is not None:
-            raise ValueNotSerializableError(what, *found)
-        return dumped, back
+        if not is_plainly_same(validated, back):
+            _refuse_difference(find_difference(validated, back), what)
+        if validated is not value and not is_plainly_same(value, validated):
+            _refuse_difference(find_coercion(value, validated), what)
+        stored = cast(Json, pydantic_core.from_json(text))
+        return (require_json(stored, what=what) if _NUL in text else stored), back
 
     def accept(self, value: object, *, what: str) -> Json:
         """The JSON form of what a caller gave, once it fits: exact JSON stays as it is, other values are dumped.
@@ -164,11 +170,14 @@ class Schema(Generic[T_co]):
 
     def _read(self, stored: Json, what: str) -> T_co:
         try:
-            return cast(T_co, self.codec.validator.validate_json(pydantic_core.to_json(stored)))
+            return self._parsed(pydantic_core.to_json(stored))
         except DefinitionError:
             raise
         except Exception as error:
             raise SchemaMismatchError(what, problems_of(error, stored)) from error
+
+    def _parsed(self, text: bytes) -> T_co:
+        return cast(T_co, self.codec.validator.validate_json(text))
 
     def _validated(self, value: object, what: str) -> object:
         codec = self.codec
@@ -180,22 +189,26 @@ class Schema(Generic[T_co]):
                 return self._read(cast(Json, value), what)
             raise SchemaMismatchError(what, problems_of(error, value)) from error
 
-    def _dumped(self, validated: object, what: str) -> Json:
+    def _written(self, validated: object, what: str) -> bytes:
         try:
-            dumped = self.codec.serializer.to_python(
-                validated, mode="json", by_alias=True, round_trip=True, warnings=False
-            )
+            return self.codec.serializer.to_json(validated, by_alias=True, round_trip=True, warnings=False)
         except Exception as error:
             path, problem = _first_undumpable(validated, "$", error)
             raise ValueNotSerializableError(what, path, problem) from error
-        return require_json(dumped, what=what)
 
     def _require_nothing(self, value: object, what: str) -> None:
         if value is not None and value != {}:
             raise SchemaMismatchError(what, (Problem(path="$", message="nothing is taken here; give None"),))
 
 
+def _refuse_difference(found: Difference | None, what: str) -> None:
+    if found is not None:
+        raise ValueNotSerializableError(what, *found)
+
+
 def _is_json(value: object) -> bool:
+    if is_exact_json(value):
+        return True
     try:
         require_json(value, what="")
     except ValueNotSerializableError:
@@ -226,7 +239,7 @@ def _first_undumpable(value: object, path: str, error: Exception) -> tuple[str, 
         members = list(cast("dict[object, object]", getattr(value, "__dict__", {})).items())
     for key, member in members:
         try:
-            pydantic_core.to_jsonable_python(member, by_alias=True, bytes_mode="base64")
+            pydantic_core.to_json(member, by_alias=True, bytes_mode="base64")
         except Exception as inner:
             return _first_undumpable(member, child_path(path, key), inner)
     return (

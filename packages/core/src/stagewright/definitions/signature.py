@@ -73,10 +73,14 @@ class FunctionReader:
     @property
     def is_coroutine(self) -> bool:
         """Whether calling it gives something to await."""
+        # A plain wrapper that carries the name of a coroutine function hands its coroutine on.
+        wrapped = (
+            inspect.unwrap(cast("Callable[..., object]", self._plain)) if callable(self._plain) else None
+        )
         called = getattr(type(self._function), "__call__", None)  # noqa: B004 - the method itself is wanted
         return any(
             inspect.iscoroutinefunction(candidate)
-            for candidate in (self._function, self._plain, called)
+            for candidate in (self._function, self._plain, called, wrapped)
             if candidate
         )
 

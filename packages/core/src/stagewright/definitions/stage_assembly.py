@@ -244,5 +244,5 @@ class _Assembly:
     def _require_object_config(self, schema: Schema[Any] | None) -> None:
         if schema is not None and accepts_objects(schema) is False:
             self._problems.append(
-                f"the config type {schema.annotation!r} can't be a JSON object; declare a model with fields"
+                f"the config type {schema.annotation!r} can't be a JSON object; declare a model, or leave it out"
             )

@@ -72,7 +72,6 @@ class BatchStageDecorator(Protocol):
 @overload
 def stage(
     id: str,
-    /,
     *,
     name: str | None = None,
     description: str | None = None,
@@ -85,7 +84,6 @@ def stage(
 @overload
 def stage(
     id: str,
-    /,
     *,
     name: str | None = None,
     description: str | None = None,
@@ -97,7 +95,6 @@ def stage(
 ) -> BatchStageDecorator: ...
 def stage(
     id: str,
-    /,
     *,
     name: str | None = None,
     description: str | None = None,
@@ -146,7 +143,6 @@ def stage(
 def define_stage(
     id: str,
     execute: _Body[In, Config, Out | StageResult[Out] | Suspend],
-    /,
     *,
     input: type[In],
     output: type[Out],
@@ -163,7 +159,6 @@ def define_stage(
 def define_stage(
     id: str,
     execute: _BlockingBody[In, Config, Out | StageResult[Out] | Suspend],
-    /,
     *,
     input: type[In],
     output: type[Out],
@@ -181,7 +176,6 @@ def define_stage(
     id: str,
     execute: _Body[In, Config, Out | StageResult[Out] | Suspend]
     | _BlockingBody[In, Config, Out | StageResult[Out] | Suspend],
-    /,
     *,
     input: object = ...,
     output: object = ...,
@@ -197,7 +191,6 @@ def define_stage(
 def define_stage(
     id: str,
     execute: Callable[..., Any],
-    /,
     *,
     input: object = MISSING,
     output: object = MISSING,

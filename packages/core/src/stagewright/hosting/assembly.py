@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypeVar, cast
 
 from stagewright.definitions import Workflow, WorkflowRegistry
@@ -42,7 +42,7 @@ _log: Final = logging.getLogger("stagewright.plugins")
 
 
 @asynccontextmanager
-async def open_kernel(
+async def open_kernel(  # noqa: D417 - the kernel's own arguments are described there
     workflows: Workflows,
     url: str | Persistence = DEFAULT_URL,
     *,
@@ -63,63 +63,93 @@ async def open_kernel(
 ) -> AsyncIterator[Kernel]:
     """Open every port from its URL, yield a kernel over them, and close what was opened, the last first.
 
-    One URL is enough: a port that isn't given comes from `url`. A URL that is given several times is opened once. A
-    port that is given as an object is used as it is and not closed.
+    A URL that is given several times is opened once; a port that is given as an object is used and not closed.
 
     Args:
         workflows: A workflow, several of them, or a registry.
         url: Where the state of runs is kept, such as `memory://`, which is new and empty each time.
-        job_transport: Who brings jobs to workers.
-        blob_store: Where large values are kept.
-        step_ledger: Where durable steps are kept.
+        job_transport, blob_store, step_ledger: Each a URL or the port itself; left out, `url` serves it.
         event_sink: Who receives events; by default the event plugins of all installed plugins.
         clock: The source of time; by default the adapter's, or else the machine's.
         services: What bodies get beside the ports; by default the log of model calls that `url` has.
-        executor: Who runs bodies; by default they run here.
-        ids: The source of ids.
-        random: The source of randomness.
+        executor, ids, random, spill_threshold_bytes, idempotency_stale_after: As `Kernel` takes them.
         middleware: Wrapped around every dispatch, inside that of installed plugins, the first outermost.
-        spill_threshold_bytes: Outputs with more bytes of JSON go to the blob store.
-        idempotency_stale_after: A key in progress for this long is taken over; None never.
         create_schema: Whether a missing schema is made; None: for what is new and local, never on a server.
         plugins: What is installed; None finds out, an empty `PluginSet()` leaves all of it aside.
 
     Raises:
-        UnknownSchemeError: If no adapter opens one of the URLs.
-        PluginConflictError: If two plugins claim something that is needed.
+        UnknownSchemeError, PluginConflictError: If no adapter opens one of the URLs, or two plugins claim it.
         PortNotServedError: If a URL doesn't serve the port it was given for.
     """
+    given = _GivenPorts(url, job_transport, step_ledger, blob_store, event_sink)
     registry = _registry_of(workflows)
     installed = discover_plugins() if plugins is None else plugins
-    async with AsyncExitStack() as stack:
-        ports = _Ports(stack, installed, AdapterOptions(create_schema=create_schema, clock=clock), url)
-        persistence = await ports.open("persistence", url, lambda served: served.persistence)
-        home = ports.home
+    async with _opened(given, installed, AdapterOptions(create_schema=create_schema, clock=clock)) as ports:
         yield Kernel(
-            persistence=persistence,
-            job_transport=await ports.open(
-                "job_transport", job_transport, lambda served: served.job_transport
-            ),
-            step_ledger=await ports.open_optional(
-                "step_ledger", step_ledger, lambda served: served.step_ledger
-            ),
-            blob_store=await ports.open("blob_store", blob_store, lambda served: served.blob_store),
-            event_sink=(
-                PluginRunner(installed.event_plugins())
-                if event_sink is None
-                else await ports.open("event_sink", event_sink, lambda served: served.event_sink)
-            ),
-            run_reader=home.run_reader,
-            clock=clock or home.clock or SystemClock(),
+            persistence=ports.persistence,
+            job_transport=ports.job_transport,
+            step_ledger=ports.step_ledger,
+            blob_store=ports.blob_store,
+            event_sink=ports.event_sink,
+            run_reader=ports.home.run_reader,
+            clock=clock or ports.home.clock or SystemClock(),
             registry=registry,
-            services=_with_logger(services, home.ai_call_logger),
+            services=_with_logger(services, ports.home.ai_call_logger),
             executor=executor,
             ids=ids,
             random=random,
-            middleware=(*installed.middleware(), *middleware),
+            middleware=(*ports.middleware, *middleware),
             spill_threshold_bytes=spill_threshold_bytes,
             idempotency_stale_after=idempotency_stale_after,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _GivenPorts:
+    url: str | Persistence
+    job_transport: str | JobTransport | None
+    step_ledger: str | StepLedger | None
+    blob_store: str | BlobStore | None
+    event_sink: str | EventSink | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OpenedPorts:
+    persistence: Persistence
+    job_transport: JobTransport
+    step_ledger: StepLedger | None
+    blob_store: BlobStore
+    event_sink: EventSink
+    middleware: tuple[Middleware, ...]
+    home: AdapterSet
+
+
+@asynccontextmanager
+async def _opened(
+    given: _GivenPorts, installed: PluginSet, options: AdapterOptions
+) -> AsyncIterator[_OpenedPorts]:
+    async with AsyncExitStack() as stack:
+        ports = _Ports(stack, installed, options, given.url)
+        opened = _OpenedPorts(
+            persistence=await ports.open("persistence", given.url, lambda served: served.persistence),
+            job_transport=await ports.open(
+                "job_transport", given.job_transport, lambda served: served.job_transport
+            ),
+            step_ledger=await ports.open_optional(
+                "step_ledger", given.step_ledger, lambda served: served.step_ledger
+            ),
+            blob_store=await ports.open("blob_store", given.blob_store, lambda served: served.blob_store),
+            event_sink=(
+                PluginRunner(installed.event_plugins())
+                if given.event_sink is None
+                else await ports.open("event_sink", given.event_sink, lambda served: served.event_sink)
+            ),
+            middleware=installed.middleware(),
+            home=ports.home,
+        )
+        for plugin in installed.failed:
+            _log.warning("plugin %s is not used: %s", plugin.id, plugin.problem)
+        yield opened
 
 
 class _Ports:
@@ -135,8 +165,6 @@ class _Ports:
         self._registry = built_in_adapters()
         self._registry.include(installed.adapters())
         self._failed = tuple(plugin.id for plugin in installed.failed)
-        for plugin in installed.failed:
-            _log.warning("plugin %s is not used: %s", plugin.id, plugin.problem)
 
     @property
     def home(self) -> AdapterSet:

@@ -91,10 +91,10 @@ def _fingerprint(command: Command[Any]) -> str:
     }
     try:
         plain = to_jsonable_python(values, by_alias=True, inf_nan_mode="strings", fallback=_type_name)
+        text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     except ValueError:
         # A value that JSON can't hold is refused by the handler; until then its command is like no other.
-        plain = _type_name(values)
-    text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+        text = _type_name(values)
     return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()
 
 

@@ -18,6 +18,9 @@ class AnnotationStore(Protocol):
 
         Returns:
             The ids of the rows that were written, in the order given.
+
+        Raises:
+            RecordNotFoundError: If an annotation's run doesn't exist.
         """
         ...
 

@@ -32,7 +32,9 @@ class WorkNotifier(Protocol):
         ...
 
     async def wait_for_work(self, timeout: timedelta) -> bool:
-        """Wait for a notification that comes after this call or came since the last one returned.
+        """Wait for a notification that comes after this call or came since the last call returned.
+
+        An adapter may begin to listen with the first call, so what came before that may not be seen.
 
         Returns:
             True when there was one, False when the time was over.

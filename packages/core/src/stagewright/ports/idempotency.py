@@ -25,7 +25,11 @@ class IdempotencyStore(Protocol):
         ...
 
     async def complete_idempotency_key(self, key: str, command_type: str, *, result: Json) -> None:
-        """Store what the command answered; JSON null is a result."""
+        """Store what the command answered; JSON null is a result.
+
+        Raises:
+            RecordNotFoundError: If nobody holds the key, at the latest at commit.
+        """
         ...
 
     async def release_idempotency_key(self, key: str, command_type: str) -> None:

@@ -15,6 +15,11 @@ class JobQueue(Protocol):
     A fence on an acknowledgement makes it apply only while the job is RUNNING under exactly that delivery; otherwise
     nothing is written and the answer is `superseded`, also when the job is gone. Without a fence it always applies,
     and a job that doesn't exist raises `RecordNotFoundError`.
+
+    Inside a transaction an acknowledgement may be held back: it answers `acknowledged` then, and one that turns out to
+    be superseded raises `SupersededError` at the latest at commit.
+
+    Jobs that were enqueued by one call count as enqueued one after the other, in the order given.
     """
 
     async def enqueue_parallel(self, jobs: Sequence[NewJob]) -> list[str]:
@@ -44,7 +49,7 @@ class JobQueue(Protocol):
     async def suspend(
         self, job_id: str, next_poll_at: datetime, fence: Fence | None = None
     ) -> Acknowledgement:
-        """The stage waits: the job becomes SUSPENDED and leaves its worker."""
+        """The stage waits: the job becomes SUSPENDED, leaves its worker, and keeps `next_poll_at` as its `due_at`."""
         ...
 
     async def fail(

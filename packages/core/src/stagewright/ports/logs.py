@@ -12,5 +12,9 @@ class LogStore(Protocol):
     """Log lines; rows are only added."""
 
     async def append_logs(self, lines: Sequence[LogRecord]) -> None:
-        """Insert log lines; a line whose id exists already is skipped."""
+        """Insert log lines; a line whose id exists already is skipped.
+
+        Raises:
+            RecordNotFoundError: If a line's run doesn't exist, at the latest at commit.
+        """
         ...

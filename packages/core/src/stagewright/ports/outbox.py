@@ -37,7 +37,8 @@ class OutboxDelivery(Protocol):
         """Claim up to `limit` pending events for `token`.
 
         A run under another token's claim that hasn't expired is left out, so that two flushers never hold events
-        of one run. Runs are taken by the time of their first pending event, the oldest first.
+        of one run; a claim has expired when `claimed_until` is `now` or earlier. A token may claim more events of a
+        run that it holds. Runs are taken by the time of their first pending event, the oldest first.
 
         Returns:
             The claimed events, grouped by run, by sequence within a run.
@@ -47,7 +48,7 @@ class OutboxDelivery(Protocol):
     async def renew_outbox_claim(
         self, run_id: str, *, token: str, now: datetime, claimed_until: datetime
     ) -> bool:
-        """Prolong the claim on a run's events; False if the token doesn't hold it any more."""
+        """Prolong the claim on a run's events; False if it has expired or belongs to another token."""
         ...
 
     async def release_outbox_events(self, event_ids: Sequence[str], *, token: str) -> None:

@@ -11,6 +11,7 @@ from stagewright.errors import (
     InvalidConfigError,
     InvalidInputError,
     InvalidOutputError,
+    Problem,
     SchemaMismatchError,
     StageTimeoutError,
     ValueNotSerializableError,
@@ -85,12 +86,17 @@ async def _invoke(activity: ActivityRun, reports: StageReports, given: Any, conf
                 portal = LoopPortal(asyncio.get_running_loop())
                 blocking = BlockingContext(activity, reports, input=given, config=config, portal=portal)
                 name = f"stagewright-{stage.id}-{activity.run_id}"
-                return await run_in_own_thread(lambda: stage.execute(blocking), name=name)
-            return await stage.execute(AsyncContext(activity, reports, input=given, config=config))
+                returned = await run_in_own_thread(lambda: stage.execute(blocking), name=name)
+            else:
+                returned = await stage.execute(AsyncContext(activity, reports, input=given, config=config))
     except TimeoutError:
         if limit.expired() and seconds is not None:
             raise StageTimeoutError(stage.id, seconds) from None
         raise
+    if limit.expired() and seconds is not None:
+        # The body let its cancellation pass and returned after all, too late.
+        raise StageTimeoutError(stage.id, seconds)
+    return returned
 
 
 def _read(activity: ActivityRun, returned: object) -> ActivityEnding:
@@ -100,6 +106,9 @@ def _read(activity: ActivityRun, returned: object) -> ActivityEnding:
         problems = error.problems
     except ValueNotSerializableError as error:
         problems = InvalidOutputError.of_unserializable("", error).problems
+    except Exception as error:  # what a returned object does when it is looked at is the body's failure
+        message = f"it can't be read: {describe_exception(error)}"
+        problems = (Problem(path="$", message=message),)
     return _unfit(activity, InvalidOutputError(f"stage {activity.stage.id!r}", problems), "INVALID_OUTPUT")
 
 

@@ -1,9 +1,9 @@
 """Reading what a body returned."""
 
-from typing import Any
+from typing import Any, cast
 
 from stagewright.definitions import Schema, Stage, StageResult, Suspend
-from stagewright.errors import Problem, SchemaMismatchError
+from stagewright.errors import Problem, SchemaMismatchError, ValueNotSerializableError
 from stagewright.json_values import Json, require_json
 from stagewright.ports import BodyReturned, BodySuspended
 
@@ -41,6 +41,8 @@ def _metrics(stage: Stage[Any, Any, Any], returned: StageResult[Any]) -> dict[st
 
 def _artifact(stage: Stage[Any, Any, Any], name: str, value: object) -> Json:
     what = f"artifact {name!r} of stage {stage.id!r}"
+    if not isinstance(cast(object, name), str):
+        raise ValueNotSerializableError(what, "$", "an artifact's name is text")
     require_json(name, what=what)
     plain = value is None or isinstance(value, bool | int | float | str | list | dict)
     return Schema.of(Any if plain else type(value)).dump(value, what=what)

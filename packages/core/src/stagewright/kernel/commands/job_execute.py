@@ -4,7 +4,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, Final, Literal, cast
+from typing import Annotated, Any, ClassVar, Final, Literal, cast
+
+from pydantic import AfterValidator
 
 from stagewright.definitions import AbortSignal, Stage, Workflow
 from stagewright.errors import (
@@ -63,6 +65,12 @@ class ExecuteJobResult:
     ghost_reason: GhostReason | None = None
 
 
+def _signal(value: object) -> object:
+    if value is not None and not isinstance(getattr(value, "is_set", None), bool):
+        raise ValueError("is no AbortSignal; leave it out of a dict")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class ExecuteJob(Command[ExecuteJobResult]):
     """Execute a stage.
@@ -91,9 +99,8 @@ class ExecuteJob(Command[ExecuteJobResult]):
     _: KW_ONLY
     job: JobRef | None = None
     idempotency_key: Id | None = None
-    abort: Any = field(
-        default=None, compare=False
-    )  # Any: pydantic can't check a Protocol; it is an AbortSignal
+    # Any: pydantic can't check a Protocol; it is an AbortSignal
+    abort: Annotated[Any, AfterValidator(_signal)] = field(default=None, compare=False)
 
 
 async def handle(command: ExecuteJob, ports: KernelPorts) -> ExecuteJobResult:
@@ -166,6 +173,8 @@ async def _standing_result(
     elif record.status is Status.CANCELLED:
         return _ghost("orphan", f"stage {record.stage_id!r} is CANCELLED")
     elif record.status is Status.SUSPENDED and _waits(record, ports.clock.now()):
+        if command.job is not None and record.next_poll_at is not None:
+            await ports.job_transport.suspend(command.job.job_id, record.next_poll_at, command.job.fence)
         return ExecuteJobResult(outcome="suspended", next_poll_at=record.next_poll_at)
     else:
         return None

@@ -77,18 +77,17 @@ async def _claim_one_by_one(
 ) -> list[ClaimedRun | None]:
     claimed: list[ClaimedRun | None] = []
     for _ in range(command.max_claims):
+        runs = await unit.tx.claim_pending_runs(1, now=unit.now, serves=serves)
+        if not runs:
+            break
         try:
             async with unit.savepoint():
-                runs = await unit.tx.claim_pending_runs(1, now=unit.now, serves=serves)
-                if not runs:
-                    break
                 claimed.append(await _start(unit, runs[0], command.worker_id))
         except (StaleVersionError, DeadlockError, TransientError):
             raise
         except Exception as error:
-            runs = await unit.tx.claim_pending_runs(1, now=unit.now, serves=serves)
-            for run in runs:
-                await _fail(unit, run, "CLAIM_FAILED", describe_exception(error).message, command.worker_id)
+            # The claim stands outside the savepoint, so it is this very run that fails, still locked.
+            await _fail(unit, runs[0], "CLAIM_FAILED", describe_exception(error).message, command.worker_id)
     return claimed
 
 

@@ -35,5 +35,9 @@ async def begin_execution(
     if record.status is Status.SUSPENDED:
         await unit.tx.update_stage(record.id, StagePatch(updated_at=unit.now, status=Status.RUNNING))
         return replace(record, status=Status.RUNNING)
+    if record.status is Status.RUNNING:
+        # Somebody started it before and may still come to an end: the attempt rises to refuse that outcome.
+        record = replace(record, attempt=record.attempt + 1)
+        await unit.tx.update_stage(record.id, StagePatch(updated_at=unit.now, attempt=record.attempt))
     await start_stage(unit, record)
     return replace(record, status=Status.RUNNING, started_at=unit.now)

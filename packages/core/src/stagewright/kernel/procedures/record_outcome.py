@@ -7,7 +7,7 @@ from typing import Literal
 
 from stagewright.definitions import RetryPolicy
 from stagewright.duration import add_duration
-from stagewright.errors import RunNotRunningError, SupersededError
+from stagewright.errors import InvalidDurationError, RunNotRunningError, SupersededError
 from stagewright.events import (
     Event,
     StageCompleted,
@@ -33,6 +33,7 @@ from stagewright.records import (
     StoredStage,
     set_fields,
 )
+from stagewright.runtime.failure import describe_exception
 from stagewright.status import Status
 
 __all__ = ["Recorded", "record_outcome"]
@@ -116,7 +117,11 @@ async def _ending(
             assert stored is not None  # an output is stored before this transaction opens
             return _completed(unit, record, returned, stored)
         case BodySuspended() as suspended:
-            return _suspended(unit, record, suspended)
+            try:
+                return _suspended(unit, record, suspended)
+            except InvalidDurationError as error:
+                described = describe_exception(error, code="INVALID_OUTPUT", stage_id=record.stage_id)
+                return await _failed(unit, execution, record, BodyFailed(error=described, retryable=False))
         case BodyFailed() as failed:
             return await _failed(unit, execution, record, failed)
 

@@ -1,0 +1,243 @@
+"""Job transports and step ledgers with one clause broken; collected by an inner run alone."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import ClassVar, Self
+
+import pytest
+
+from stagewright.memory import InMemoryDatabase, InMemoryJobTransport, InMemoryPersistence, InMemoryStepLedger
+from stagewright.ports import JobTransport, Persistence, StepLedger
+from stagewright.records import (
+    DequeuedJob,
+    NewJob,
+    Serves,
+    StepExpectation,
+    StepPatch,
+    StepRecord,
+)
+from stagewright_conformance import (
+    JobQueueSuite,
+    PassTime,
+    Scale,
+    StepLedgerSuite,
+    TransportEnlistmentSuite,
+)
+
+
+class SettableClock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self._now = datetime(2031, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self._now
+
+    async def pass_time(self, time: timedelta) -> None:
+        self._now += time
+
+
+class Doubles:
+    """Runs a suite on the double that the test class names."""
+
+    double: ClassVar[type[InMemoryJobTransport]] = InMemoryJobTransport
+    double_ledger: ClassVar[type[InMemoryStepLedger]] = InMemoryStepLedger
+
+    @pytest.fixture
+    def scale(self) -> Scale:
+        return Scale(contenders=4, rows=40, patience=0.5)
+
+    @pytest.fixture
+    def clock(self) -> SettableClock:
+        return SettableClock()
+
+    @pytest.fixture
+    def database(self, clock: SettableClock) -> InMemoryDatabase:
+        return InMemoryDatabase(clock)
+
+    @pytest.fixture
+    def persistence(self, database: InMemoryDatabase) -> Persistence:
+        return InMemoryPersistence(database)
+
+    @pytest.fixture
+    def stranger(self) -> Persistence:
+        return InMemoryPersistence()
+
+    @pytest.fixture
+    def transport(self, database: InMemoryDatabase) -> JobTransport:
+        return self.double(database)
+
+    @pytest.fixture
+    def ledger(self, database: InMemoryDatabase) -> StepLedger:
+        return self.double_ledger(database)
+
+    @pytest.fixture
+    def pass_time(self, clock: SettableClock) -> PassTime:
+        return clock.pass_time
+
+    @pytest.fixture
+    def clock_now(self, clock: SettableClock) -> Callable[[], datetime]:
+        return clock.now
+
+
+class EnqueuesDuplicates(InMemoryJobTransport):
+    """A second job for a stage stands beside the first."""
+
+    async def enqueue_parallel(self, jobs: Sequence[NewJob]) -> list[str]:
+        known = {job.stage_id for each in jobs for job in await self.get_jobs_by_run(each.run_id)}
+        beside = [replace(job, stage_id=f"{job.stage_id} {job.id}") for job in jobs if job.stage_id in known]
+        others = [job for job in jobs if job.stage_id not in known]
+        await super().enqueue_parallel([*beside, *others])
+        return [job.id for job in jobs]
+
+
+class TestEnqueuesDuplicates(Doubles, JobQueueSuite):
+    double = EnqueuesDuplicates
+
+
+class KeepsCounters(InMemoryJobTransport):
+    """A replaced job's failures count against its successor."""
+
+    async def enqueue_parallel(self, jobs: Sequence[NewJob]) -> list[str]:
+        async with self._statement("look") as tx:
+            before = {
+                (job.run_id, job.stage_id): tx.get(self.database.jobs, (job.run_id, job.stage_id))
+                for job in jobs
+            }
+        ids = await super().enqueue_parallel(jobs)
+        async with self._statement("keep") as tx:
+            for key, old in before.items():
+                row = tx.get(self.database.jobs, key)
+                if row is not None and old is not None:
+                    record = replace(row.record, deliveries=old.record.deliveries)
+                    tx.put(self.database.jobs, replace(row, record=record))
+        return ids
+
+
+class TestKeepsCounters(Doubles, JobQueueSuite):
+    double = KeepsCounters
+
+
+class DeliversTwice(InMemoryJobTransport):
+    """Two callers at once get the same job."""
+
+    def __init__(self, database: InMemoryDatabase | None = None) -> None:
+        super().__init__(database)
+        self.asking: asyncio.Future[list[DequeuedJob]] | None = None
+
+    async def dequeue(self, *, worker_id: str, serves: Serves = None, limit: int = 1) -> list[DequeuedJob]:
+        if self.asking is not None:
+            return await self.asking
+        self.asking = asyncio.get_running_loop().create_future()
+        taken = await super().dequeue(worker_id=worker_id, serves=serves, limit=limit)
+        self.asking.set_result(taken)
+        self.asking = None
+        return taken
+
+
+class TestDeliversTwice(Doubles, JobQueueSuite):
+    double = DeliversTwice
+
+
+class DeliversOldestFirst(InMemoryJobTransport):
+    """Priorities are kept and don't count."""
+
+    async def dequeue(self, *, worker_id: str, serves: Serves = None, limit: int = 1) -> list[DequeuedJob]:
+        async with self.transaction() as tx, tx._statement("level") as rows:
+            real = {row.record.id: row.record.priority for row in rows.all(self.database.jobs)}
+            for row in rows.all(self.database.jobs):
+                rows.put(self.database.jobs, replace(row, record=replace(row.record, priority=0)))
+            taken = await InMemoryJobTransport.dequeue(tx, worker_id=worker_id, serves=serves, limit=limit)
+            for row in rows.all(self.database.jobs):
+                record = replace(row.record, priority=real[row.record.id])
+                rows.put(self.database.jobs, replace(row, record=record))
+        return [replace(job, priority=real[job.job_id]) for job in taken]
+
+
+class TestDeliversOldestFirst(Doubles, JobQueueSuite):
+    double = DeliversOldestFirst
+
+
+class DeliversEarly(InMemoryJobTransport):
+    """A job is delivered before it is due."""
+
+    async def enqueue_parallel(self, jobs: Sequence[NewJob]) -> list[str]:
+        return await super().enqueue_parallel([replace(job, due_at=None) for job in jobs])
+
+
+class TestDeliversEarly(Doubles, JobQueueSuite):
+    double = DeliversEarly
+
+
+class DeliversWhatIsNotServed(InMemoryJobTransport):
+    """Any version of a served workflow is delivered."""
+
+    async def dequeue(self, *, worker_id: str, serves: Serves = None, limit: int = 1) -> list[DequeuedJob]:
+        return await super().dequeue(worker_id=worker_id, serves=serves or None, limit=limit)
+
+
+class TestDeliversWhatIsNotServed(Doubles, JobQueueSuite):
+    double = DeliversWhatIsNotServed
+
+
+class StaysOutside(InMemoryJobTransport):
+    """An enlisted transport writes at once, on its own."""
+
+    def enlist(self, tx: Persistence) -> Self | None:
+        return None if super().enlist(tx) is None else self
+
+
+class TestStaysOutside(Doubles, TransportEnlistmentSuite):
+    double = StaysOutside
+
+
+class EnlistsAnywhere(InMemoryJobTransport):
+    """Another database is no obstacle."""
+
+    def enlist(self, tx: Persistence) -> Self | None:
+        return super().enlist(tx) or self
+
+
+class TestEnlistsAnywhere(Doubles, TransportEnlistmentSuite):
+    double = EnlistsAnywhere
+
+
+class ChangesAStepTwice(InMemoryStepLedger):
+    """An expectation is judged before the change is made."""
+
+    async def compare_and_set(
+        self, record_id: str, expectation: StepExpectation, patch: StepPatch
+    ) -> tuple[bool, StepRecord | None]:
+        async with self._statement("look") as tx:
+            step = tx.first(self.database.steps, "id", record_id)
+        if (
+            step is None
+            or step.status != expectation.status
+            or expectation.attempt not in (None, step.attempt)
+        ):
+            return False, step
+        await asyncio.sleep(0)
+        return await super().compare_and_set(record_id, StepExpectation(status=step.status), patch)
+
+
+class TestChangesAStepTwice(Doubles, StepLedgerSuite):
+    double_ledger = ChangesAStepTwice
+
+
+class ReclaimsSteps(InMemoryStepLedger):
+    """Claiming a step again overwrites it."""
+
+    async def claim(self, record: StepRecord) -> tuple[bool, StepRecord]:
+        await super().clear_except(record.stage_record_id, await self._others(record))
+        return await super().claim(record)
+
+    async def _others(self, record: StepRecord) -> list[str]:
+        steps = await self.list(record.stage_record_id)
+        return [step.step_id for step in steps if step.step_id != record.step_id]
+
+
+class TestReclaimsSteps(Doubles, StepLedgerSuite):
+    double_ledger = ReclaimsSteps

@@ -1,0 +1,217 @@
+"""The suite finds what is broken, by name, and lets pass what is sound.
+
+Each double in `doubles` breaks exactly one clause of a port. One inner pytest runs the suite on all of them, without
+this repository's configuration and in the strict mode of pytest-asyncio, as in somebody else's project.
+"""
+
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Final, TypeAlias
+from xml.etree import ElementTree
+
+import pytest
+
+DOUBLES: Final = Path(__file__).with_name("doubles")
+
+SETTINGS: Final = """\
+[pytest]
+asyncio_mode = strict
+asyncio_default_fixture_loop_scope = function
+filterwarnings = error
+"""
+
+Outcomes: TypeAlias = dict[str, dict[str, str]]
+"""By module and class, then by test: passed, failed, error or skipped."""
+
+CAUGHT_BY: Final = {
+    "broken_transactions": {
+        "KeepsWhatRaised": "test_a_write_is_undone_when_its_block_raises",
+        "KeepsWhatWasCancelled": "test_writes_to_all_tables_are_undone_together_whatever_is_raised",
+        "CommitsEachCall": "test_a_write_is_seen_by_others_only_once_committed",
+        "HidesOwnWrites": "test_a_transaction_sees_its_own_writes",
+        "ReadsDirty": "test_a_write_is_seen_by_others_only_once_committed",
+        "ReadsASnapshot": "test_a_transaction_sees_what_others_commit_meanwhile",
+        "KeepsWhatASavepointWrote": "test_a_write_is_undone_with_its_savepoint_and_the_transaction_goes_on",
+        "CommitsASavepoint": "test_a_write_in_an_ended_savepoint_is_undone_with_the_transaction",
+        "UndoesAllWithASavepoint": "test_a_write_is_undone_with_its_savepoint_and_the_transaction_goes_on",
+        "LocksInAnyOrder": "test_opposite_orders_do_not_wait_for_each_other",
+        "HoldsNothing": "test_a_second_writer_of_a_row_waits_and_then_sees_what_is_committed",
+        "LocksNothing": "test_locking_waits_for_the_holder_and_reads_what_it_committed",
+        "ReadsBeforeItLocks": "test_locking_waits_for_the_holder_and_reads_what_it_committed",
+        "NotifiesBeforeTheCommit": "test_a_waiter_is_woken_once_the_transaction_has_committed",
+    },
+    "broken_rows": {
+        "AppliesStaleVersions": "test_a_stale_version_writes_nothing",
+        "ComparesVersionsTooEarly": "test_a_guard_is_checked_against_what_is_committed_last",
+        "WritesBeforeItRefuses": "test_a_stale_version_writes_nothing",
+        "KeepsTheVersion": "test_every_update_raises_the_version_by_one",
+        "ClearsWhatIsNotSet": "test_a_field_that_is_not_set_keeps_its_value",
+        "LeaksRecords": "test_what_a_caller_changes_later_does_not_reach_the_store",
+        "TurnsWholeFloatsIntoIntegers": "test_json_comes_back_exactly",
+        "RoundsTimes": "test_a_run_comes_back_as_it_was_created",
+        "IgnoresCaseInIds": "test_ids_are_compared_letter_by_letter",
+    },
+    "broken_stores": {
+        "ClaimsOneRunTwice": "test_under_contention_each_run_is_claimed_once_and_in_order",
+        "IgnoresPriority": "test_runs_are_claimed_by_priority_then_age_then_id",
+        "WaitsForHeldRuns": "test_a_run_that_another_claimer_holds_is_skipped",
+        "TakesNothingForEverything": "test_only_what_is_served_is_claimed",
+        "RestartsStartedRuns": "test_a_run_that_was_started_before_keeps_its_start",
+        "LetsManyTakeAStaleKey": "test_of_many_callers_one_gets_the_key",
+        "ForgetsANullResult": "test_a_completed_key_answers_its_result",
+        "AnswersWithoutWaiting": "test_who_asks_for_a_key_of_an_open_transaction_waits_for_its_end",
+        "ForgetsTheCommandType": "test_key_and_command_type_are_compared_together_and_letter_by_letter",
+        "TakesAPrefixForAPattern": "test_a_query_finds_what_fits_all_its_filters",
+        "NamesSkippedAnnotations": "test_a_repeated_idempotency_key_keeps_the_first_row",
+        "AnswersItsOwnDefinition": "test_the_first_row_of_a_version_stays",
+        "SortsStagesAsText": "test_stages_are_listed_by_group_then_number",
+        "IgnoresNone": "test_a_field_that_is_set_to_none_is_cleared",
+        "SkipsTheWholeBatch": "test_a_line_whose_id_exists_is_skipped",
+        "WaitsToRead": "test_reading_does_not_wait_for_a_writer",
+    },
+    "broken_outboxes": {
+        "LeavesGaps": "test_sequences_have_no_gap_under_concurrent_writers_and_rollbacks",
+        "GivesOneSequenceTwice": "test_sequences_have_no_gap_under_concurrent_writers_and_rollbacks",
+        "RaisesTheRunsVersion": "test_the_version_of_the_run_stays",
+        "LetsTwoFlushersIn": "test_a_claimed_run_is_left_out_until_the_claim_expires",
+        "OffersAFailedEventAtOnce": "test_a_run_whose_first_event_is_backed_off_is_hidden",
+        "PublishesForAnybody": "test_only_the_holder_of_a_claim_marks_events_published",
+    },
+    "broken_transports": {
+        "EnqueuesDuplicates": "test_enqueueing_again_replaces_the_job_of_the_stage",
+        "KeepsCounters": "test_enqueueing_again_replaces_the_job_of_the_stage",
+        "DeliversTwice": "test_under_contention_each_job_is_delivered_once",
+        "DeliversOldestFirst": "test_jobs_are_delivered_by_priority_then_age",
+        "DeliversEarly": "test_a_job_is_not_delivered_before_it_is_due",
+        "DeliversWhatIsNotServed": "test_only_what_is_served_is_delivered",
+        "StaysOutside": "test_a_job_is_undone_with_the_run_it_belongs_to",
+        "EnlistsAnywhere": "test_a_transport_of_another_database_does_not_enlist",
+        "ChangesAStepTwice": "test_of_many_with_one_expectation_one_succeeds",
+        "ReclaimsSteps": "test_a_step_is_claimed_once",
+    },
+    "broken_acknowledgements": {
+        "IgnoresFences": "test_a_superseded_worker_writes_nothing",
+        "WritesWhenSuperseded": "test_a_superseded_worker_writes_nothing",
+        "ComparesHalfTheFence": "test_a_fence_has_to_match_in_both_its_parts",
+        "DeferSpendsAnAttempt": "test_a_deferred_job_spends_no_budget",
+        "RetriesAtOnce": "test_a_failed_job_is_due_after_its_delay",
+        "ReleasesRenewedLeases": "test_a_lease_that_was_not_renewed_ends",
+        "RenewsForAnybody": "test_a_job_that_is_not_owned_cannot_be_touched",
+        "RevivesForEver": "test_a_job_that_lost_one_worker_too_many_is_failed",
+        "DeletesOtherRuns": "test_deleting_takes_these_stages_whatever_their_state",
+    },
+    "broken_blob_stores": {
+        "TruncatesAtZeros": "test_bytes_come_back_exactly",
+        "DecodesText": "test_bytes_come_back_exactly",
+        "LetsTwoWin": "test_of_several_first_writers_one_wins",
+        "TidiesKeys": "test_an_odd_key_is_a_key",
+        "MissesTheMissing": "test_a_deleted_blob_is_gone",
+        "TakesAPrefixForAWildcard": "test_a_prefix_is_taken_letter_by_letter",
+        "TakesAPrefixForAnExpression": "test_a_prefix_is_taken_letter_by_letter",
+        "ListsOnePage": "test_a_listing_goes_beyond_a_page",
+        "ListsAsWritten": "test_keys_are_listed_in_ascending_order",
+        "KeepsHalfABlob": "test_a_block_that_raises_leaves_nothing",
+    },
+}
+"""By module, each double and the test that names what is wrong with it."""
+
+ROWS: Final = [
+    (f"{module}.Test{double}", test)
+    for module, doubles in CAUGHT_BY.items()
+    for double, test in doubles.items()
+]
+
+
+def run_inner(report: Path, *modules: str) -> tuple[Outcomes, "subprocess.CompletedProcess[str]"]:
+    """Run modules of doubles in a pytest of their own."""
+    settings = report.with_suffix(".ini")
+    settings.write_text(SETTINGS, encoding="utf-8")
+    options = ["--import-mode=importlib", "--strict-markers", "--tb=line", "-q", "-p", "no:cacheprovider"]
+    files = [str(DOUBLES / f"{module}.py") for module in modules]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        f"--rootdir={DOUBLES}",
+        "-c",
+        str(settings),
+        f"--junitxml={report}",
+    ]
+    done = subprocess.run(
+        [*command, *options, *files], capture_output=True, text=True, timeout=300, check=False
+    )
+    outcomes: Outcomes = defaultdict(dict)
+    if report.exists():
+        for case in ElementTree.parse(report).iter("testcase"):
+            said = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
+            outcomes[case.get("classname", "")][case.get("name", "")] = said[0] if said else "passed"
+    return outcomes, done
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    outcomes, done = run_inner(tmp_path_factory.mktemp("broken") / "report.xml", *CAUGHT_BY)
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
+    return outcomes
+
+
+def failures(outcomes: dict[str, str]) -> set[str]:
+    return {name.partition("[")[0] for name, outcome in outcomes.items() if outcome == "failure"}
+
+
+@pytest.mark.guarantee("stores.suite-bites")
+@pytest.mark.parametrize(("double", "test"), ROWS, ids=[double for double, _ in ROWS])
+def test_a_broken_double_is_caught_by_name(broken: Outcomes, double: str, test: str) -> None:
+    assert test in failures(broken[double])
+
+
+def test_every_double_has_its_row_and_is_otherwise_whole(broken: Outcomes) -> None:
+    assert set(broken) == {double for double, _ in ROWS}
+    for double, outcomes in broken.items():
+        assert "passed" in outcomes.values(), f"{double} breaks everything"
+        assert "error" not in outcomes.values(), f"{double} breaks a fixture"
+
+
+def test_sound_variants_pass(tmp_path: Path) -> None:
+    outcomes, done = run_inner(tmp_path / "report.xml", "sound_variants")
+    assert done.returncode == pytest.ExitCode.OK, done.stdout + done.stderr
+    waived = {
+        test.partition("[")[0] for tests in outcomes.values() for test in tests if tests[test] == "skipped"
+    }
+    assert waived == {
+        "test_a_transaction_sees_what_others_commit_meanwhile",
+        "test_different_rows_do_not_wait_for_each_other",
+        "test_two_that_wait_for_each_other_are_told",
+        "test_a_run_that_another_claimer_holds_is_skipped",
+        "test_a_run_that_is_locked_is_skipped",
+        "test_a_job_that_an_open_transaction_took_is_skipped",
+    }
+
+
+def test_a_declared_gap_has_to_be_one(tmp_path: Path) -> None:
+    outcomes, _ = run_inner(tmp_path / "report.xml", "declared_gaps")
+    assert failures(outcomes["declared_gaps.TestAGapThatIsThere"]) == set()
+    assert (
+        outcomes["declared_gaps.TestAGapThatIsThere"]["test_of_several_first_writers_one_wins"] == "skipped"
+    )
+    assert failures(outcomes["declared_gaps.TestAGapThatIsNone"]) == {
+        "test_of_several_first_writers_one_wins"
+    }
+    assert failures(outcomes["declared_gaps.TestAnotherGapThatIsNone"]) == {
+        "test_a_run_that_another_claimer_holds_is_skipped",
+        "test_a_run_that_is_locked_is_skipped",
+    }
+
+
+def test_an_unknown_capability_is_refused(tmp_path: Path) -> None:
+    _, done = run_inner(tmp_path / "report.xml", "unknown_capability")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "telepathy" in done.stderr
+
+
+def test_a_missing_store_is_told_with_the_fix(tmp_path: Path) -> None:
+    outcomes, done = run_inner(tmp_path / "report.xml", "unfinished_adapter")
+    assert set(outcomes["unfinished_adapter.TestNothingGiven"].values()) == {"error"}
+    assert "override the fixture `blob_store`" in done.stdout

@@ -1,0 +1,54 @@
+"""What every conformance test owes its reader."""
+
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import stagewright_conformance
+from stagewright_conformance import Capabilities, PersistenceSuite, Suite
+
+SUITES: Final = [
+    value
+    for value in vars(stagewright_conformance).values()
+    if inspect.isclass(value) and issubclass(value, Suite) and value not in (Suite, PersistenceSuite)
+]
+
+
+def documented_tests(suite: type[Suite]) -> dict[str, str]:
+    members = vars(suite).items()
+    return {name: inspect.getdoc(member) or "" for name, member in members if name.startswith("test_")}
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_test_cites_its_clause(suite: type[Suite]) -> None:
+    tests = documented_tests(suite)
+    assert tests
+    assert [name for name, doc in tests.items() if not re.match(r"`[\w.]+`[^:]*: .+\.$", doc)] == []
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_suite_documents_its_fixtures(suite: type[Suite]) -> None:
+    assert "Fixtures: " in (inspect.getdoc(suite) or "")
+
+
+def test_capabilities_stay_few_and_each_is_needed() -> None:
+    names = [field.name for field in dataclasses.fields(Capabilities)]
+    assert len(names) <= 15
+    package = Path(inspect.getfile(stagewright_conformance)).parent
+    text = "".join(path.read_text(encoding="utf-8") for path in package.glob("*.py"))
+    assert [name for name in names if f'mark.needs("{name}")' not in text] == []
+
+
+def test_every_suite_runs_in_memory() -> None:
+    text = Path(__file__).with_name("test_memory.py").read_text(encoding="utf-8")
+    run = set(re.findall(r"\(InMemory, (\w+)\)", text))
+    assert run == {suite.__name__ for suite in SUITES}
+
+
+def test_suites_that_would_hide_each_others_tests_are_not_combined() -> None:
+    with pytest.raises(TypeError, match="test_a_stale_version_writes_nothing"):
+        type("Both", (stagewright_conformance.RunSuite, stagewright_conformance.StageSuite), {})

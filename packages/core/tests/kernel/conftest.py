@@ -1,0 +1,290 @@
+"""A kernel over in-memory adapters, whose time, faults and interleavings a test decides."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from stagewright import Kernel, Workflow, WorkflowRegistry, define_workflow
+from stagewright.commands import (
+    ClaimJobs,
+    ClaimPendingRuns,
+    CreateRun,
+    ExecuteJob,
+    ExecuteJobResult,
+    JobRef,
+    TransitionRun,
+)
+from stagewright.memory import InMemoryBlobStore, InMemoryDatabase, InMemoryJobTransport, InMemoryPersistence
+from stagewright.ports import Clock
+from stagewright.records import DequeuedJob, RunRecord, StageRecord
+from stagewright.status import TERMINAL_RUN_STATUSES, Status
+from stagewright.testing import CollectingEventSink, FakeClock
+
+
+@dataclass
+class _Cue:
+    """What happens the n-th time a moment comes, counted from when the cue was given."""
+
+    moment: str
+    countdown: int
+    error: BaseException | None = None
+    times: int = 1
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def is_due(self, moment: str) -> bool:
+        if self.moment not in ("*", moment) or self.times == 0:
+            return False
+        self.countdown -= 1
+        if self.countdown > 0:
+            return False
+        self.times -= 1
+        return True
+
+
+class _Script:
+    """Decides what happens at the moments of all databases of a test."""
+
+    def __init__(self) -> None:
+        self.moments: list[str] = []
+        self.cues: list[_Cue] = []
+
+    async def play(self, moment: str) -> None:
+        self.moments.append(moment)
+        for cue in [cue for cue in self.cues if cue.is_due(moment)]:
+            if cue.error is not None:
+                raise cue.error
+            cue.reached.set()
+            await cue.go.wait()
+        if moment != "committed":
+            await asyncio.sleep(0)
+
+
+class _ScriptedDatabase(InMemoryDatabase):
+    def __init__(self, clock: Clock, script: _Script) -> None:
+        super().__init__(clock)
+        self._script = script
+
+    async def pause(self, moment: str) -> None:
+        await self._script.play(moment)
+
+
+class _NoJitter:
+    def uniform(self) -> float:
+        return 0.0
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def sink() -> CollectingEventSink:
+    return CollectingEventSink()
+
+
+@pytest.fixture
+def script() -> _Script:
+    return _Script()
+
+
+@pytest.fixture
+def moments(script: _Script) -> list[str]:
+    """What the databases were asked so far: the names of the adapters' methods, `begin`, `commit`, `committed`."""
+    return script.moments
+
+
+@pytest.fixture
+def fail_at(script: _Script) -> Callable[..., None]:
+    """`fail_at(moment, nth=1, times=1, error=…)`: raise there; `*` is any moment, `committed` a lost reply."""
+
+    def give_cue(moment: str, *, nth: int = 1, times: int = 1, error: BaseException) -> None:
+        script.cues.append(_Cue(moment, nth, error, times))
+
+    return give_cue
+
+
+@pytest.fixture
+def forget_cues(script: _Script) -> Callable[[], None]:
+    """Let everything go its way again."""
+    return script.cues.clear
+
+
+@pytest.fixture
+def hold_at(script: _Script) -> Callable[..., tuple[asyncio.Event, asyncio.Event]]:
+    """`reached, go = hold_at(moment, nth=1)`: whoever comes there sets `reached` and waits for `go`."""
+
+    def give_cue(moment: str, *, nth: int = 1) -> tuple[asyncio.Event, asyncio.Event]:
+        cue = _Cue(moment, nth)
+        script.cues.append(cue)
+        return cue.reached, cue.go
+
+    return give_cue
+
+
+@pytest.fixture
+def database(clock: FakeClock, script: _Script) -> InMemoryDatabase:
+    return _ScriptedDatabase(clock, script)
+
+
+@pytest.fixture
+def contents(database: InMemoryDatabase) -> Callable[[], dict[str, object]]:
+    """Everything that is committed, table by table."""
+    tables = (
+        database.runs,
+        database.stages,
+        database.definitions,
+        database.annotations,
+        database.logs,
+        database.outbox,
+        database.idempotency_keys,
+        database.jobs,
+        database.blobs,
+    )
+    return lambda: {table.name: table.all() for table in tables}
+
+
+@pytest.fixture
+def persistence(database: InMemoryDatabase) -> InMemoryPersistence:
+    return InMemoryPersistence(database)
+
+
+@pytest.fixture
+def blob_store(database: InMemoryDatabase) -> InMemoryBlobStore:
+    return InMemoryBlobStore(database)
+
+
+@pytest.fixture
+def transport(
+    request: pytest.FixtureRequest, clock: FakeClock, database: InMemoryDatabase, script: _Script
+) -> InMemoryJobTransport:
+    """In the persistence's database, or with the parameter `separate` in one of its own."""
+    if getattr(request, "param", "enlisting") == "separate":
+        return InMemoryJobTransport(_ScriptedDatabase(clock, script))
+    return InMemoryJobTransport(database)
+
+
+@pytest.fixture
+def make_kernel(
+    persistence: InMemoryPersistence,
+    blob_store: InMemoryBlobStore,
+    transport: InMemoryJobTransport,
+    sink: CollectingEventSink,
+    clock: FakeClock,
+) -> Callable[..., Kernel]:
+    """`make_kernel(*workflows, **arguments)`: a kernel over the test's ports; arguments replace them."""
+
+    def make(*workflows: Workflow, **arguments: Any) -> Kernel:
+        given: dict[str, Any] = {
+            "persistence": persistence,
+            "blob_store": blob_store,
+            "job_transport": transport,
+            "event_sink": sink,
+            "clock": clock,
+            "registry": WorkflowRegistry(workflows),
+            "random": _NoJitter(),
+        }
+        return Kernel(**(given | arguments))
+
+    return make
+
+
+@pytest.fixture
+def flow_of() -> Callable[..., Workflow]:
+    """`flow_of(body, …, id="flow", **options)`: a workflow of one stage after the other, `s1`, `s2`, …."""
+
+    def build(*bodies: Callable[..., Any], id: str = "flow", input: object = Any, **options: Any) -> Workflow:
+        types = {"input": Any, "output": Any}
+        builder = define_workflow(id, input=input)
+        for number, body in enumerate(bodies, start=1):
+            builder = builder.stage(f"s{number}", body, **(types | options))
+        return builder.build()
+
+    return build
+
+
+@pytest.fixture
+def start_run() -> Callable[..., Awaitable[str]]:
+    """`await start_run(kernel, input=None, **fields)`: create a run and claim it."""
+
+    async def start(kernel: Kernel, input: object = None, **fields: Any) -> str:
+        fields.setdefault("workflow_id", "flow")
+        created = await kernel.dispatch(CreateRun(input=input, **fields))
+        await kernel.dispatch(ClaimPendingRuns("claimer"))
+        return created.run_id
+
+    return start
+
+
+@pytest.fixture
+def take_job() -> Callable[..., Awaitable[DequeuedJob]]:
+    """`await take_job(kernel)`: claim the one job that is due."""
+
+    async def take(kernel: Kernel, worker_id: str = "worker") -> DequeuedJob:
+        (job,) = (await kernel.dispatch(ClaimJobs(worker_id))).jobs
+        return job
+
+    return take
+
+
+@pytest.fixture
+def execute() -> Callable[..., Awaitable[ExecuteJobResult]]:
+    """`await execute(kernel, job, **fields)`: execute a delivered job, and move the run on where that is left over."""
+
+    async def run(kernel: Kernel, job: DequeuedJob, **fields: Any) -> ExecuteJobResult:
+        fields.setdefault("job", JobRef(job.job_id, job.fence))
+        command = ExecuteJob(run_id=job.run_id, workflow_id=job.workflow_id, stage_id=job.stage_id, **fields)
+        result = await kernel.dispatch(command)
+        if not result.ghost and not result.will_retry:
+            await kernel.dispatch(TransitionRun(job.run_id))
+        return result
+
+    return run
+
+
+@pytest.fixture
+def finish(
+    clock: FakeClock, execute: Callable[..., Awaitable[ExecuteJobResult]]
+) -> Callable[[Kernel, str], Awaitable[RunRecord]]:
+    """`await finish(kernel, run_id)`: execute what is due, moving the clock on when nothing is, until the run ends."""
+
+    async def work_off(kernel: Kernel, run_id: str) -> RunRecord:
+        for _ in range(100):
+            run = await kernel.runs.get(run_id)
+            assert run is not None
+            if run.status in TERMINAL_RUN_STATUSES:
+                return run
+            await kernel.dispatch(ClaimPendingRuns("claimer"))
+            jobs: Sequence[DequeuedJob] = (await kernel.dispatch(ClaimJobs("worker", limit=10))).jobs
+            if not jobs:
+                await kernel.dispatch(TransitionRun(run_id))
+                clock.advance("1m")
+            await asyncio.gather(*(execute(kernel, job) for job in jobs))
+        raise AssertionError(f"run {run_id} doesn't end")
+
+    return work_off
+
+
+@pytest.fixture
+def statuses() -> Callable[[Kernel, str], Awaitable[dict[str, Status]]]:
+    """`await statuses(kernel, run_id)`: the status of each stage, by id."""
+
+    async def read(kernel: Kernel, run_id: str) -> dict[str, Status]:
+        stages: list[StageRecord] = await kernel.runs.stages(run_id)
+        return {stage.stage_id: stage.status for stage in stages}
+
+    return read
+
+
+@pytest.fixture
+def told() -> Callable[[Kernel, str], Awaitable[list[str]]]:
+    """`await told(kernel, run_id)`: the types of a run's committed events, in order."""
+
+    async def read(kernel: Kernel, run_id: str) -> list[str]:
+        return [event.type for event in await kernel.runs.events(run_id)]
+
+    return read

@@ -1,0 +1,311 @@
+"""What a body says on its way: progress, annotations and log lines, written with the outcome."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from stagewright import (
+    Kernel,
+    NonRetryableError,
+    RetryPolicy,
+    StageContext,
+    Status,
+    Suspend,
+    Workflow,
+    define_workflow,
+)
+from stagewright.annotations import Actor, TypedKey, typed_key
+from stagewright.commands import ExecuteJobResult
+from stagewright.definitions import NotReady
+from stagewright.errors import TransientError
+from stagewright.memory import InMemoryJobTransport, InMemoryPersistence
+from stagewright.records import AnnotationQuery, DequeuedJob, RunRecord
+from stagewright.testing import FakeClock
+
+MakeKernel = Callable[..., Kernel]
+FlowOf = Callable[..., Workflow]
+StartRun = Callable[..., Awaitable[str]]
+TakeJob = Callable[[Kernel], Awaitable[DequeuedJob]]
+Execute = Callable[..., Awaitable[ExecuteJobResult]]
+Finish = Callable[[Kernel, str], Awaitable[RunRecord]]
+Told = Callable[[Kernel, str], Awaitable[list[str]]]
+
+pytestmark = pytest.mark.parametrize("transport", ["enlisting", "separate"], indirect=True)
+
+CONFIDENCE: TypedKey[float] = typed_key("decision.confidence")
+
+
+def talk(ctx: StageContext[Any]) -> None:
+    ctx.annotate("first", 1, emit_event=True)
+    ctx.progress(10, "reading", rows=5)
+    ctx.annotate(CONFIDENCE, 0.5, actor=Actor(kind="model", id="m", version="2"), payload={"why": ["x"]})
+    ctx.annotate_many({"second": "b", "dropped": None, "third": [3]}, emit_event=True)
+    ctx.progress(90.5)
+    ctx.log("warning", "careful", left=3)
+
+
+async def completes(ctx: StageContext[Any]) -> Any:
+    talk(ctx)
+    return "done"
+
+
+async def retries(ctx: StageContext[Any]) -> Any:
+    talk(ctx)
+    raise ValueError("again")
+
+
+async def fails(ctx: StageContext[Any]) -> Any:
+    talk(ctx)
+    raise NonRetryableError("over")
+
+
+async def suspends(ctx: StageContext[Any]) -> Any:
+    talk(ctx)
+    return Suspend({"batch": 7}, poll_interval="2m", max_wait="1h")
+
+
+async def not_ready(state: Any, ctx: StageContext[Any]) -> NotReady:
+    return NotReady()
+
+
+def batch(body: Callable[..., Any]) -> Workflow:
+    return (
+        define_workflow("flow", input=Any)
+        .stage("s1", body, input=Any, output=Any, mode="async-batch", check_completion=not_ready)
+        .build()
+    )
+
+
+@pytest.mark.guarantee("events.progress-outcome-annotations-in-order")
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        (completes, ["stage:completed"]),
+        (retries, ["stage:retrying"]),
+        (fails, ["stage:failed"]),
+        (suspends, ["stage:suspended", "workflow:suspended"]),
+    ],
+)
+async def test_progress_comes_before_the_outcome_and_annotations_after_it(
+    make_kernel: MakeKernel,
+    start_run: StartRun,
+    take_job: TakeJob,
+    execute: Execute,
+    told: Told,
+    persistence: InMemoryPersistence,
+    body: Callable[..., Any],
+    outcome: list[str],
+) -> None:
+    kernel = make_kernel(batch(body))
+    run_id = await start_run(kernel)
+    await execute(kernel, await take_job(kernel))
+    story = await told(kernel, run_id)
+    expected = ["stage:progress", "stage:progress", *outcome, *["annotation:created"] * 3]
+    start = story.index("stage:started") + 1
+    assert story[start : start + len(expected)] == expected
+    assert set(story[start + len(expected) :]) <= {"workflow:completed", "workflow:failed"}
+    rows = await persistence.list_annotations(run_id, AnnotationQuery())
+    values = {row.key: row.value for row in rows}
+    assert values == {"first": 1, "decision.confidence": 0.5, "second": "b", "third": [3]}
+    (stage,) = await kernel.runs.stages(run_id)
+    for row in rows:
+        assert (row.scope, row.scope_id, row.stage_record_id, row.attempt) == ("stage", "s1", stage.id, 1)
+    typed = next(row for row in rows if row.key == "decision.confidence")
+    assert (typed.actor, typed.payload) == (Actor(kind="model", id="m", version="2"), {"why": ["x"]})
+
+
+async def test_progress_says_how_far_and_with_which_details(
+    make_kernel: MakeKernel, flow_of: FlowOf, start_run: StartRun, finish: Finish
+) -> None:
+    kernel = make_kernel(flow_of(completes))
+    run_id = await start_run(kernel)
+    await finish(kernel, run_id)
+    first, second = [
+        event.payload for event in await kernel.runs.events(run_id) if event.type == "stage:progress"
+    ]
+    assert (first["progress"], first["message"], first["details"]) == (10, "reading", {"rows": 5})
+    assert (second["progress"], second["message"], second["details"]) == (90.5, "", None)
+
+
+async def test_each_attempts_annotations_name_their_attempt(
+    make_kernel: MakeKernel,
+    flow_of: FlowOf,
+    start_run: StartRun,
+    finish: Finish,
+    persistence: InMemoryPersistence,
+) -> None:
+    kernel = make_kernel(flow_of(retries, retry=RetryPolicy(3)))
+    run_id = await start_run(kernel)
+    await finish(kernel, run_id)
+    rows = await persistence.list_annotations(run_id, AnnotationQuery(key="first"))
+    assert [row.attempt for row in rows] == [1, 2, 3]
+
+
+async def test_log_lines_stand_before_the_engines_own(
+    make_kernel: MakeKernel, flow_of: FlowOf, start_run: StartRun, take_job: TakeJob, execute: Execute
+) -> None:
+    kernel = make_kernel(flow_of(fails))
+    run_id = await start_run(kernel)
+    await execute(kernel, await take_job(kernel))
+    own, engines = (await kernel.runs.logs(run_id)).items
+    assert (own.level, own.message, own.fields, own.stage_id) == ("WARN", "careful", {"left": 3}, "s1")
+    assert engines.level == "ERROR"
+    assert "attempt 1 of stage 's1' failed: NonRetryableError: over" in engines.message
+    (stage,) = await kernel.runs.stages(run_id)
+    assert own.stage_record_id == engines.stage_record_id == stage.id
+
+
+async def test_nothing_a_body_said_is_kept_of_an_outcome_that_could_not_be_written(
+    make_kernel: MakeKernel,
+    flow_of: FlowOf,
+    start_run: StartRun,
+    take_job: TakeJob,
+    execute: Execute,
+    persistence: InMemoryPersistence,
+    told: Told,
+    fail_at: Callable[..., None],
+) -> None:
+    kernel = make_kernel(flow_of(completes))
+    run_id = await start_run(kernel)
+    job = await take_job(kernel)
+    fail_at("append_annotations", error=TransientError("gone"))
+    with pytest.raises(TransientError):
+        await execute(kernel, job)
+    assert await persistence.list_annotations(run_id, AnnotationQuery()) == []
+    assert "stage:progress" not in await told(kernel, run_id)
+
+
+@pytest.mark.guarantee("kernel.logs-are-written-while-the-body-runs")
+async def test_log_lines_can_be_read_while_the_body_still_runs(
+    make_kernel: MakeKernel,
+    flow_of: FlowOf,
+    start_run: StartRun,
+    take_job: TakeJob,
+    execute: Execute,
+    hold_at: Callable[..., tuple[asyncio.Event, asyncio.Event]],
+) -> None:
+    go = asyncio.Event()
+
+    async def body(ctx: StageContext[Any]) -> Any:
+        ctx.log("info", "early")
+        await go.wait()
+        ctx.log("info", "late")
+        return 1
+
+    kernel = make_kernel(flow_of(body))
+    run_id = await start_run(kernel)
+    job = await take_job(kernel)
+    written, proceed = hold_at("append_logs")
+    executing = asyncio.create_task(execute(kernel, job))
+    await written.wait()
+    proceed.set()
+    while not (await kernel.runs.logs(run_id)).items:
+        await asyncio.sleep(0)
+    assert [line.message for line in (await kernel.runs.logs(run_id)).items] == ["early"]
+    go.set()
+    await executing
+    assert [line.message for line in (await kernel.runs.logs(run_id)).items] == ["early", "late"]
+
+
+# Suspension
+
+
+@pytest.mark.guarantee("kernel.suspended-stages-keep-their-state")
+async def test_a_suspended_stage_keeps_its_state_and_says_when_it_is_due(
+    make_kernel: MakeKernel,
+    start_run: StartRun,
+    take_job: TakeJob,
+    execute: Execute,
+    clock: FakeClock,
+    transport: InMemoryJobTransport,
+) -> None:
+    kernel = make_kernel(batch(suspends))
+    run_id = await start_run(kernel)
+    result = await execute(kernel, await take_job(kernel))
+    due = clock.now() + timedelta(minutes=2)
+    assert result == ExecuteJobResult(outcome="suspended", next_poll_at=due)
+    (stage,) = await kernel.runs.stages(run_id)
+    assert (stage.status, stage.suspended_state, stage.next_poll_at) == (Status.SUSPENDED, {"batch": 7}, due)
+    assert (stage.poll_interval, stage.max_wait_until) == (
+        timedelta(minutes=2),
+        clock.now() + timedelta(hours=1),
+    )
+    assert (stage.completed_at, stage.error) == (None, None)
+    run = await kernel.runs.get(run_id)
+    assert run is not None
+    assert run.status is Status.RUNNING, "a run whose stage waits goes on"
+    (job,) = await transport.get_jobs_by_run(run_id)
+    assert (job.status, job.due_at, job.failures) == (Status.SUSPENDED, due, 0)
+
+
+async def test_without_times_of_its_own_a_suspension_has_the_defaults(
+    make_kernel: MakeKernel, start_run: StartRun, take_job: TakeJob, execute: Execute, clock: FakeClock
+) -> None:
+    async def plainly(ctx: StageContext[Any]) -> Any:
+        return Suspend("state")
+
+    kernel = make_kernel(batch(plainly))
+    run_id = await start_run(kernel)
+    assert (await execute(kernel, await take_job(kernel))).next_poll_at == clock.now() + timedelta(seconds=30)
+    (stage,) = await kernel.runs.stages(run_id)
+    assert stage.max_wait_until == clock.now() + timedelta(hours=24)
+
+
+async def test_a_suspension_beyond_the_calendar_fails_the_stage_and_not_the_worker(
+    make_kernel: MakeKernel, start_run: StartRun, take_job: TakeJob, execute: Execute
+) -> None:
+    async def forever(ctx: StageContext[Any]) -> Any:
+        return Suspend("state", poll_interval=timedelta(days=3_650_000 - 5), max_wait="7d")
+
+    kernel = make_kernel(batch(forever))
+    run_id = await start_run(kernel)
+    result = await execute(kernel, await take_job(kernel))
+    assert (result.outcome, result.will_retry) == ("failed", False)
+    run = await kernel.runs.get(run_id)
+    assert run is not None
+    assert run.status is Status.FAILED
+
+
+@pytest.mark.parametrize("state", [float("nan"), {"a": object()}, "nul\x00"])
+async def test_a_state_that_can_not_be_stored_fails_the_stage_at_once(
+    make_kernel: MakeKernel, start_run: StartRun, take_job: TakeJob, execute: Execute, state: Any
+) -> None:
+    async def odd(ctx: StageContext[Any]) -> Any:
+        return Suspend(state)
+
+    kernel = make_kernel(batch(odd))
+    await start_run(kernel)
+    result = await execute(kernel, await take_job(kernel))
+    assert (result.outcome, result.will_retry) == ("failed", False)
+
+
+async def test_a_due_stage_resumes_with_the_state_it_left(
+    make_kernel: MakeKernel,
+    start_run: StartRun,
+    take_job: TakeJob,
+    execute: Execute,
+    transport: InMemoryJobTransport,
+    clock: FakeClock,
+    told: Told,
+) -> None:
+    seen: list[object] = []
+
+    async def twice(ctx: StageContext[Any]) -> Any:
+        seen.append(ctx.resume_state)
+        return Suspend({"n": 1}) if ctx.resume_state is None else "resumed"
+
+    kernel = make_kernel(batch(twice))
+    run_id = await start_run(kernel)
+    job = await take_job(kernel)
+    await execute(kernel, job)
+    clock.advance("30s")
+    await transport.defer(job.job_id, clock.now(), "due")
+    assert (await execute(kernel, await take_job(kernel))).output == "resumed"
+    assert seen == [None, {"n": 1}]
+    run = await kernel.runs.get(run_id)
+    assert run is not None
+    assert (run.status, run.output) == (Status.COMPLETED, "resumed")
+    assert (await told(kernel, run_id)).count("stage:started") == 1
