@@ -17,6 +17,7 @@ IMPORTABLE = [
     sysconfig.get_path("purelib"),
     sysconfig.get_path("platlib"),
     str(Path(stagewright_test_support.__file__).parents[1]),
+    *filter(None, [os.environ.get("PYTHONPATH")]),
 ]
 
 

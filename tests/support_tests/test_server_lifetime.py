@@ -169,6 +169,15 @@ def test_processes_are_seen_the_same_with_and_without_proc(
     assert process_table.command_line(child.pid) == ""
 
 
+def test_a_process_that_ignores_the_farewell_is_killed(start_python: StartPython) -> None:
+    code = "import signal; signal.signal(signal.SIGQUIT, signal.SIG_IGN); print(1, flush=True); input()"
+    child = start_python(code)
+    assert child.stdout is not None
+    child.stdout.readline()
+    process_table.end_family(child.pid, signal.SIGQUIT, 0.02)
+    assert child.wait() == -signal.SIGKILL
+
+
 def test_a_process_that_stays_is_told(start_python: StartPython) -> None:
     child = start_python("input()")
     with pytest.raises(TimeoutError, match=str(child.pid)):

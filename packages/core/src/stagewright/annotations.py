@@ -34,7 +34,7 @@ class Actor:
     version: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TypedKey(Generic[V]):
     """An annotation key whose values have a known type; a type checker refuses others."""
 

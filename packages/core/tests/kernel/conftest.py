@@ -1,7 +1,7 @@
 """A kernel over in-memory adapters, whose time, faults and interleavings a test decides."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -198,7 +198,7 @@ def flow_of() -> Callable[..., Workflow]:
     """`flow_of(body, …, id="flow", **options)`: a workflow of one stage after the other, `s1`, `s2`, …."""
 
     def build(*bodies: Callable[..., Any], id: str = "flow", input: object = Any, **options: Any) -> Workflow:
-        types = {"input": Any, "output": Any}
+        types: dict[str, Any] = {"input": Any, "output": Any}
         builder = define_workflow(id, input=input)
         for number, body in enumerate(bodies, start=1):
             builder = builder.stage(f"s{number}", body, **(types | options))
@@ -232,7 +232,7 @@ def take_job() -> Callable[..., Awaitable[DequeuedJob]]:
 
 
 @pytest.fixture
-def execute() -> Callable[..., Awaitable[ExecuteJobResult]]:
+def execute() -> Callable[..., Coroutine[Any, Any, ExecuteJobResult]]:
     """`await execute(kernel, job, **fields)`: execute a delivered job, and move the run on where that is left over."""
 
     async def run(kernel: Kernel, job: DequeuedJob, **fields: Any) -> ExecuteJobResult:
@@ -248,7 +248,7 @@ def execute() -> Callable[..., Awaitable[ExecuteJobResult]]:
 
 @pytest.fixture
 def finish(
-    clock: FakeClock, execute: Callable[..., Awaitable[ExecuteJobResult]]
+    clock: FakeClock, execute: Callable[..., Coroutine[Any, Any, ExecuteJobResult]]
 ) -> Callable[[Kernel, str], Awaitable[RunRecord]]:
     """`await finish(kernel, run_id)`: execute what is due, moving the clock on when nothing is, until the run ends."""
 

@@ -27,6 +27,7 @@ from stagewright.errors import (
     UnknownWorkflowError,
     ValueNotSerializableError,
 )
+from stagewright.json_values import Json
 from stagewright.memory import InMemoryPersistence
 from stagewright.records import AnnotationQuery, RunRecord
 from stagewright.testing import FakeClock
@@ -67,7 +68,7 @@ async def pack(ctx: StageContext[None]) -> int:
 
 ORDERS = define_workflow("orders", input=Order, name="Order processing").pipe(price).pipe(ship).build()
 PACKING = define_workflow("packing", input=None).pipe(pack).build()
-GIVEN = {"order_id": "o-1", "due": "2025-02-03"}
+GIVEN: dict[str, Json] = {"order_id": "o-1", "due": "2025-02-03"}
 CONFIG = {"ship": {"carrier": "DHL"}}
 
 
@@ -100,6 +101,7 @@ async def test_a_new_run_is_pending_with_its_defaults(kernel: Kernel, clock: Fak
         created_at=clock.now(),
         updated_at=clock.now(),
     )
+    assert run is not None
     assert (run.version, run.redrive_count, run.started_at, run.duration) == (1, 0, None, None)
 
 

@@ -247,14 +247,18 @@ async def test_what_nobody_can_execute_is_an_error_and_writes_nothing(
     flow_of: FlowOf,
     start_run: StartRun,
     contents: Callable[[], dict[str, object]],
-    fields: dict[str, str],
+    fields: dict[str, Any],
     kind: type[Exception],
 ) -> None:
     async def never(ctx: StageContext[Any]) -> None:
         pytest.fail("the body ran")
 
     kernel = make_kernel(flow_of(never), flow_of(never, id="other"))
-    names = {"run_id": await start_run(kernel), "workflow_id": "flow", "stage_id": "s1"} | fields
+    names: dict[str, Any] = {
+        "run_id": await start_run(kernel),
+        "workflow_id": "flow",
+        "stage_id": "s1",
+    } | fields
     before = contents()
     with pytest.raises(kind):
         await kernel.dispatch(ExecuteJob(**names))

@@ -20,8 +20,9 @@ from stagewright import (
 from stagewright.commands import CancelRun, ExecuteJob, ExecuteJobResult, JobRef
 from stagewright.definitions import NotReady
 from stagewright.memory import InMemoryBlobStore, InMemoryJobTransport, InMemoryPersistence
-from stagewright.records import AnnotationQuery, DequeuedJob, RunRecord
+from stagewright.records import AnnotationQuery, DequeuedJob, RunPatch, RunRecord
 from stagewright.runtime.abort import AbortSource
+from stagewright.testing import FakeClock
 
 MakeKernel = Callable[..., Kernel]
 FlowOf = Callable[..., Workflow]
@@ -230,6 +231,57 @@ async def test_a_cancel_between_retries_ends_the_run_for_good(
     (job,) = await transport.get_jobs_by_run(run_id)
     assert job.status is Status.CANCELLED
     assert (await finish(kernel, run_id)).status is Status.CANCELLED
+
+
+@pytest.mark.parametrize("status", [Status.FAILED, Status.CANCELLED])
+@pytest.mark.parametrize("moment", ["before the start", "during the body"])
+async def test_a_run_that_ended_in_any_way_takes_no_outcome(
+    make_kernel: MakeKernel,
+    start_run: StartRun,
+    take_job: TakeJob,
+    told: Told,
+    persistence: InMemoryPersistence,
+    clock: FakeClock,
+    hold_at: HoldAt,
+    status: Status,
+    moment: str,
+) -> None:
+    inside, go = asyncio.Event(), asyncio.Event()
+    kernel = make_kernel(chatty(completes, inside, go))
+    run_id = await start_run(kernel)
+    job = await take_job(kernel)
+    early = moment == "before the start" and not kernel.ports.transport_enlists
+    reached, proceed = hold_at("begin") if early else (inside, go)
+    executing = asyncio.create_task(kernel.dispatch(command(job)))
+    await reached.wait()
+    await persistence.update_run(run_id, RunPatch(updated_at=clock.now(), status=status))
+    proceed.set()
+    go.set()
+    result = await executing
+    assert (result.ghost, result.ghost_reason) == (True, "orphan")
+    assert "stage:completed" not in await told(kernel, run_id)
+    assert ("stage:started" in await told(kernel, run_id)) is not early
+
+
+async def test_a_stage_that_ended_meanwhile_is_not_started_again(
+    make_kernel: MakeKernel, flow_of: FlowOf, start_run: StartRun, statuses: Statuses, hold_at: HoldAt
+) -> None:
+    calls: list[int] = []
+
+    async def count(ctx: StageContext[Any]) -> int:
+        calls.append(ctx.attempt)
+        return 1
+
+    kernel = make_kernel(flow_of(count))
+    run_id = await start_run(kernel)
+    reached, go = hold_at("begin")
+    late = asyncio.create_task(kernel.dispatch(ExecuteJob(run_id, "flow", "s1")))
+    await reached.wait()
+    assert (await kernel.dispatch(ExecuteJob(run_id, "flow", "s1"))).outcome == "completed"
+    go.set()
+    assert (await late).ghost_reason == "orphan"
+    assert await statuses(kernel, run_id) == {"s1": Status.COMPLETED}
+    assert calls == [1]
 
 
 # The abort signal

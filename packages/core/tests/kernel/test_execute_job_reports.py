@@ -1,8 +1,7 @@
 """What a body says on its way: progress, annotations and log lines, written with the outcome."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from stagewright import (
     NonRetryableError,
     RetryPolicy,
     StageContext,
-    Status,
     Suspend,
     Workflow,
     define_workflow,
@@ -20,16 +18,17 @@ from stagewright import (
 from stagewright.annotations import Actor, TypedKey, typed_key
 from stagewright.commands import ExecuteJobResult
 from stagewright.definitions import NotReady
-from stagewright.errors import TransientError
-from stagewright.memory import InMemoryJobTransport, InMemoryPersistence
+from stagewright.errors import TransientError, ValueNotSerializableError
+from stagewright.json_values import Json
+from stagewright.memory import InMemoryPersistence
 from stagewright.records import AnnotationQuery, DequeuedJob, RunRecord
-from stagewright.testing import FakeClock
+from stagewright.runtime import local_executor
 
 MakeKernel = Callable[..., Kernel]
 FlowOf = Callable[..., Workflow]
 StartRun = Callable[..., Awaitable[str]]
 TakeJob = Callable[[Kernel], Awaitable[DequeuedJob]]
-Execute = Callable[..., Awaitable[ExecuteJobResult]]
+Execute = Callable[..., Coroutine[Any, Any, ExecuteJobResult]]
 Finish = Callable[[Kernel, str], Awaitable[RunRecord]]
 Told = Callable[[Kernel, str], Awaitable[list[str]]]
 
@@ -42,7 +41,8 @@ def talk(ctx: StageContext[Any]) -> None:
     ctx.annotate("first", 1, emit_event=True)
     ctx.progress(10, "reading", rows=5)
     ctx.annotate(CONFIDENCE, 0.5, actor=Actor(kind="model", id="m", version="2"), payload={"why": ["x"]})
-    ctx.annotate_many({"second": "b", "dropped": None, "third": [3]}, emit_event=True)
+    values: dict[str, Json] = {"second": "b", "dropped": None, "third": [3]}
+    ctx.annotate_many(values, emit_event=True)
     ctx.progress(90.5)
     ctx.log("warning", "careful", left=3)
 
@@ -178,6 +178,59 @@ async def test_nothing_a_body_said_is_kept_of_an_outcome_that_could_not_be_writt
     assert "stage:progress" not in await told(kernel, run_id)
 
 
+@pytest.mark.parametrize(
+    "say",
+    [
+        lambda ctx: ctx.annotate("k", 1, actor=Actor(kind="user", id="nul\x00")),
+        lambda ctx: ctx.annotate("nul\x00", 1),
+        lambda ctx: ctx.annotate("k", object()),
+        lambda ctx: ctx.annotate("k", 1, payload={"a": float("nan")}),
+        lambda ctx: ctx.annotate_many({"k": 1, "l": "\ud800"}),
+        lambda ctx: ctx.progress(float("nan")),
+        lambda ctx: ctx.log("loud", "x"),
+    ],
+)
+async def test_what_can_not_be_said_is_an_error_in_the_body(
+    make_kernel: MakeKernel,
+    flow_of: FlowOf,
+    start_run: StartRun,
+    take_job: TakeJob,
+    execute: Execute,
+    say: Callable[[StageContext[Any]], None],
+) -> None:
+    async def body(ctx: StageContext[Any]) -> str:
+        try:
+            say(ctx)
+        except ValueError:
+            return "refused"
+        except ValueNotSerializableError:
+            return "refused"
+        return "taken"
+
+    kernel = make_kernel(flow_of(body))
+    await start_run(kernel)
+    assert (await execute(kernel, await take_job(kernel))).output == "refused"
+
+
+async def test_a_value_that_the_body_changes_later_is_kept_as_it_was_said(
+    make_kernel: MakeKernel,
+    flow_of: FlowOf,
+    start_run: StartRun,
+    finish: Finish,
+    persistence: InMemoryPersistence,
+) -> None:
+    async def body(ctx: StageContext[Any]) -> int:
+        value: list[Any] = [1]
+        ctx.annotate("k", value)
+        value.append(object())
+        return 1
+
+    kernel = make_kernel(flow_of(body))
+    run = await finish(kernel, await start_run(kernel))
+    (row,) = await persistence.list_annotations(run.id, AnnotationQuery())
+    assert (run.output, row.value) == (1, [1])
+
+
 @pytest.mark.guarantee("kernel.logs-are-written-while-the-body-runs")
 async def test_log_lines_can_be_read_while_the_body_still_runs(
     make_kernel: MakeKernel,
@@ -186,7 +239,9 @@ async def test_log_lines_can_be_read_while_the_body_still_runs(
     take_job: TakeJob,
     execute: Execute,
     hold_at: Callable[..., tuple[asyncio.Event, asyncio.Event]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(local_executor, "_LOG_INTERVAL", 0.0)
     go = asyncio.Event()
 
     async def body(ctx: StageContext[Any]) -> Any:
@@ -202,110 +257,9 @@ async def test_log_lines_can_be_read_while_the_body_still_runs(
     executing = asyncio.create_task(execute(kernel, job))
     await written.wait()
     proceed.set()
-    while not (await kernel.runs.logs(run_id)).items:
+    for _ in range(20):
         await asyncio.sleep(0)
     assert [line.message for line in (await kernel.runs.logs(run_id)).items] == ["early"]
     go.set()
     await executing
     assert [line.message for line in (await kernel.runs.logs(run_id)).items] == ["early", "late"]
-
-
-# Suspension
-
-
-@pytest.mark.guarantee("kernel.suspended-stages-keep-their-state")
-async def test_a_suspended_stage_keeps_its_state_and_says_when_it_is_due(
-    make_kernel: MakeKernel,
-    start_run: StartRun,
-    take_job: TakeJob,
-    execute: Execute,
-    clock: FakeClock,
-    transport: InMemoryJobTransport,
-) -> None:
-    kernel = make_kernel(batch(suspends))
-    run_id = await start_run(kernel)
-    result = await execute(kernel, await take_job(kernel))
-    due = clock.now() + timedelta(minutes=2)
-    assert result == ExecuteJobResult(outcome="suspended", next_poll_at=due)
-    (stage,) = await kernel.runs.stages(run_id)
-    assert (stage.status, stage.suspended_state, stage.next_poll_at) == (Status.SUSPENDED, {"batch": 7}, due)
-    assert (stage.poll_interval, stage.max_wait_until) == (
-        timedelta(minutes=2),
-        clock.now() + timedelta(hours=1),
-    )
-    assert (stage.completed_at, stage.error) == (None, None)
-    run = await kernel.runs.get(run_id)
-    assert run is not None
-    assert run.status is Status.RUNNING, "a run whose stage waits goes on"
-    (job,) = await transport.get_jobs_by_run(run_id)
-    assert (job.status, job.due_at, job.failures) == (Status.SUSPENDED, due, 0)
-
-
-async def test_without_times_of_its_own_a_suspension_has_the_defaults(
-    make_kernel: MakeKernel, start_run: StartRun, take_job: TakeJob, execute: Execute, clock: FakeClock
-) -> None:
-    async def plainly(ctx: StageContext[Any]) -> Any:
-        return Suspend("state")
-
-    kernel = make_kernel(batch(plainly))
-    run_id = await start_run(kernel)
-    assert (await execute(kernel, await take_job(kernel))).next_poll_at == clock.now() + timedelta(seconds=30)
-    (stage,) = await kernel.runs.stages(run_id)
-    assert stage.max_wait_until == clock.now() + timedelta(hours=24)
-
-
-async def test_a_suspension_beyond_the_calendar_fails_the_stage_and_not_the_worker(
-    make_kernel: MakeKernel, start_run: StartRun, take_job: TakeJob, execute: Execute
-) -> None:
-    async def forever(ctx: StageContext[Any]) -> Any:
-        return Suspend("state", poll_interval=timedelta(days=3_650_000 - 5), max_wait="7d")
-
-    kernel = make_kernel(batch(forever))
-    run_id = await start_run(kernel)
-    result = await execute(kernel, await take_job(kernel))
-    assert (result.outcome, result.will_retry) == ("failed", False)
-    run = await kernel.runs.get(run_id)
-    assert run is not None
-    assert run.status is Status.FAILED
-
-
-@pytest.mark.parametrize("state", [float("nan"), {"a": object()}, "nul\x00"])
-async def test_a_state_that_can_not_be_stored_fails_the_stage_at_once(
-    make_kernel: MakeKernel, start_run: StartRun, take_job: TakeJob, execute: Execute, state: Any
-) -> None:
-    async def odd(ctx: StageContext[Any]) -> Any:
-        return Suspend(state)
-
-    kernel = make_kernel(batch(odd))
-    await start_run(kernel)
-    result = await execute(kernel, await take_job(kernel))
-    assert (result.outcome, result.will_retry) == ("failed", False)
-
-
-async def test_a_due_stage_resumes_with_the_state_it_left(
-    make_kernel: MakeKernel,
-    start_run: StartRun,
-    take_job: TakeJob,
-    execute: Execute,
-    transport: InMemoryJobTransport,
-    clock: FakeClock,
-    told: Told,
-) -> None:
-    seen: list[object] = []
-
-    async def twice(ctx: StageContext[Any]) -> Any:
-        seen.append(ctx.resume_state)
-        return Suspend({"n": 1}) if ctx.resume_state is None else "resumed"
-
-    kernel = make_kernel(batch(twice))
-    run_id = await start_run(kernel)
-    job = await take_job(kernel)
-    await execute(kernel, job)
-    clock.advance("30s")
-    await transport.defer(job.job_id, clock.now(), "due")
-    assert (await execute(kernel, await take_job(kernel))).output == "resumed"
-    assert seen == [None, {"n": 1}]
-    run = await kernel.runs.get(run_id)
-    assert run is not None
-    assert (run.status, run.output) == (Status.COMPLETED, "resumed")
-    assert (await told(kernel, run_id)).count("stage:started") == 1

@@ -9,7 +9,7 @@ import pytest
 
 from stagewright import Kernel, RetryPolicy, StageContext, Status, Workflow
 from stagewright.commands import ClaimJobs, ExecuteJob, ExecuteJobResult, JobRef
-from stagewright.memory import InMemoryJobTransport, InMemoryPersistence
+from stagewright.memory import InMemoryBlobStore, InMemoryJobTransport, InMemoryPersistence
 from stagewright.records import AnnotationQuery, DequeuedJob, RunRecord
 from stagewright.testing import FakeClock
 
@@ -29,18 +29,21 @@ class Deliveries:
     def __init__(self) -> None:
         self.attempts: list[int] = []
         self.waiting: list[asyncio.Future[object]] = []
+        self._more = asyncio.Condition()
 
     async def body(self, ctx: StageContext[Any]) -> Any:
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self.attempts.append(ctx.attempt)
-        self.waiting.append(future)
+        async with self._more:
+            self.attempts.append(ctx.attempt)
+            self.waiting.append(future)
+            self._more.notify_all()
         ctx.annotate("from", len(self.waiting), emit_event=True)
         ctx.log("info", f"delivery {len(self.waiting)}")
         return await future
 
     async def entered(self, count: int) -> None:
-        while len(self.waiting) < count:
-            await asyncio.sleep(0)
+        async with self._more:
+            await self._more.wait_for(lambda: len(self.waiting) >= count)
 
 
 def command(job: DequeuedJob) -> ExecuteJob:
@@ -70,7 +73,9 @@ async def zombie(
     deliveries: Deliveries,
 ) -> Zombie:
     """One stage delivered twice: both bodies run, the first delivery has lost its lease."""
-    kernel = make_kernel(flow_of(deliveries.body, after, retry=RetryPolicy(jitter=False)))
+    kernel = make_kernel(
+        flow_of(deliveries.body, after, retry=RetryPolicy(jitter=False)), spill_threshold_bytes=4
+    )
     run_id = await start_run(kernel)
     first = asyncio.create_task(kernel.dispatch(command(await take_job(kernel, "lost"))))
     await deliveries.entered(1)
@@ -87,7 +92,12 @@ def assert_discarded(result: ExecuteJobResult) -> None:
 
 @pytest.mark.guarantee("kernel.late-outcomes-are-refused")
 async def test_the_late_success_of_a_lost_worker_is_refused(
-    zombie: Zombie, deliveries: Deliveries, finish: Finish, told: Told, persistence: InMemoryPersistence
+    zombie: Zombie,
+    deliveries: Deliveries,
+    finish: Finish,
+    told: Told,
+    persistence: InMemoryPersistence,
+    blob_store: InMemoryBlobStore,
 ) -> None:
     kernel, run_id, first, second = zombie
     deliveries.waiting[0].set_result("zombie")
@@ -102,6 +112,9 @@ async def test_the_late_success_of_a_lost_worker_is_refused(
     assert [row.value for row in rows] == [2]
     lines = (await kernel.runs.logs(run_id)).items
     assert {"delivery 1", "delivery 2"} <= {line.message for line in lines}
+    stages = await persistence.get_stages_by_run(run_id)
+    kept = {stage.output_claim.key for stage in stages if stage.output_claim is not None}
+    assert {key async for key in blob_store.list("")} == kept
 
 
 async def test_the_late_success_of_a_lost_worker_after_the_owners_is_refused(

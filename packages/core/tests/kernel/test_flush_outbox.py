@@ -1,7 +1,6 @@
 """`outbox.flush`: each run's events in order, at least once, refusals bounded, and no run waits for its sink."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
@@ -9,10 +8,9 @@ from typing import Any
 import pytest
 
 from stagewright import Kernel, StageContext, Status, Workflow
-from stagewright.commands import CancelRun, CreateRun, FlushOutbox, FlushOutboxResult
-from stagewright.errors import PartialDeliveryError, TransientError
+from stagewright.commands import CreateRun, FlushOutbox, FlushOutboxResult
+from stagewright.errors import PartialDeliveryError
 from stagewright.events import Event, WorkflowCompleted
-from stagewright.memory import InMemoryPersistence
 from stagewright.records import RunRecord
 from stagewright.testing import CollectingEventSink, FakeClock
 
@@ -119,7 +117,7 @@ async def test_a_hundred_at_a_time_unless_told_otherwise(kernel: Kernel) -> None
 
 @pytest.mark.guarantee("events.a-refusal-stops-its-run-only")
 async def test_a_refused_event_holds_back_its_run_and_no_other(
-    picky_kernel: Kernel, picky: Sink, start_run: StartRun
+    picky_kernel: Kernel, picky: Sink, start_run: StartRun, clock: FakeClock
 ) -> None:
     first, second, third = [await start_run(picky_kernel) for _ in range(3)]
     picky.refuses = {second}
@@ -135,6 +133,10 @@ async def test_a_refused_event_holds_back_its_run_and_no_other(
     head, behind = await picky_kernel.runs.events(second)
     assert (head.retry_count, head.last_error) == (1, "ConnectionError: no workflow:created")
     assert (behind.retry_count, behind.last_error) == (0, None)
+    picky.refuses = set()
+    clock.advance("1s")
+    assert (await flush(picky_kernel)).published == 2
+    assert picky.sequences(second) == [1, 2]
 
 
 async def test_what_was_accepted_before_the_refusal_is_not_offered_again(
@@ -265,155 +267,3 @@ async def test_runs_end_while_the_sink_refuses_everything(
     run_id = await start_run(kernel)
     await flush(kernel)
     assert (await finish(kernel, run_id)).status is Status.COMPLETED
-
-
-# Several flushers, slow ones and lost ones
-
-
-class SlowSink:
-    """Holds each emit of the first flusher until it is let go."""
-
-    def __init__(self) -> None:
-        self.inside, self.go = asyncio.Event(), asyncio.Event()
-        self.events: list[Event] = []
-
-    async def emit(self, event: Event) -> None:
-        if not self.inside.is_set():
-            self.inside.set()
-            await self.go.wait()
-        self.events.append(event)
-
-
-@pytest.mark.guarantee("events.two-flushers-deliver-once")
-async def test_concurrent_flushers_deliver_each_event_once(
-    kernel: Kernel, sink: CollectingEventSink, start_run: StartRun, finish: Finish
-) -> None:
-    runs = [await start_run(kernel, n) for n in range(12)]
-    await asyncio.gather(*(finish(kernel, run_id) for run_id in runs))
-    for _ in range(30):
-        results = await asyncio.gather(*(flush(kernel, 5) for _ in range(4)))
-        if not any(result.published for result in results):
-            break
-    assert set(Counter(event.event_id for event in sink.events).values()) == {1}
-    for run_id in runs:
-        sequences = [event.sequence for event in sink.events if event.run_id == run_id]
-        assert sequences == [record.sequence for record in await kernel.runs.events(run_id)]
-
-
-@pytest.mark.guarantee("events.at-least-once")
-async def test_a_flusher_that_is_too_slow_loses_its_claim_and_nothing_is_lost(
-    make_kernel: MakeKernel, flow_of: FlowOf, start_run: StartRun, clock: FakeClock
-) -> None:
-    sink = SlowSink()
-    kernel = make_kernel(flow_of(echo), event_sink=sink)
-    run_id = await start_run(kernel)
-    slow = asyncio.create_task(flush(kernel))
-    await sink.inside.wait()
-    clock.advance("59s")
-    assert (await flush(kernel)).published == 0, "the claim still holds"
-    clock.advance("1s")
-    assert (await flush(kernel)).published == 2
-    sink.go.set()
-    assert (await slow).published == 0
-    assert [event.sequence for event in sink.events] == [1, 2, 1]
-    assert {record.published_at is not None for record in await kernel.runs.events(run_id)} == {True}
-
-
-async def test_a_slow_flusher_that_is_still_in_time_keeps_its_claim(
-    make_kernel: MakeKernel, flow_of: FlowOf, start_run: StartRun, clock: FakeClock
-) -> None:
-    sink = SlowSink()
-    kernel = make_kernel(flow_of(echo), event_sink=sink)
-    for _ in range(3):
-        await start_run(kernel)
-    slow = asyncio.create_task(flush(kernel))
-    await sink.inside.wait()
-    clock.advance("59s")
-    sink.go.set()
-    assert (await slow).published == 6
-    assert len(sink.events) == 6
-
-
-@pytest.mark.parametrize("nth", [1, 2, 3])
-async def test_a_cancelled_flusher_gives_its_claims_back_at_once(
-    make_kernel: MakeKernel, flow_of: FlowOf, start_run: StartRun, nth: int
-) -> None:
-    inside = asyncio.Event()
-    events: list[Event] = []
-
-    class Hanging:
-        async def emit(self, event: Event) -> None:
-            if len(events) == nth - 1 and not inside.is_set():
-                inside.set()
-                await asyncio.Event().wait()
-            events.append(event)
-
-    kernel = make_kernel(flow_of(echo), event_sink=Hanging())
-    runs = [await start_run(kernel) for _ in range(2)]
-    flushing = asyncio.create_task(flush(kernel))
-    await inside.wait()
-    flushing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await flushing
-    assert (await flush(kernel)).published == 4 - (nth - 1)
-    for run_id in runs:
-        assert [event.sequence for event in events if event.run_id == run_id] == [1, 2]
-
-
-@pytest.mark.parametrize("moment", ["mark_outbox_events_published", "record_outbox_failure"])
-async def test_a_flusher_that_dies_after_the_sink_accepted_delivers_again(
-    picky_kernel: Kernel, picky: Sink, clock: FakeClock, fail_at: Callable[..., None], moment: str
-) -> None:
-    run_id = (await picky_kernel.dispatch(CreateRun("flow"))).run_id
-    picky.refuses = {run_id} if moment == "record_outbox_failure" else set()
-    fail_at(moment, error=TransientError("connection lost"))
-    fail_at("release_outbox_events", error=TransientError("connection lost"))
-    with pytest.raises(TransientError):
-        await flush(picky_kernel)
-    picky.refuses = set()
-    assert (await flush(picky_kernel)).published == 0, "claimed by the one that died"
-    clock.advance("60s")
-    assert (await flush(picky_kernel)).published == 1
-    assert [event.sequence for event in picky.offered] == [1, 1]
-
-
-@pytest.mark.guarantee("events.slow-transactions-skip-nothing")
-@pytest.mark.parametrize("rolls_back", [False, True])
-async def test_an_event_whose_transaction_was_slow_is_not_skipped(
-    kernel: Kernel,
-    sink: CollectingEventSink,
-    hold_at: Callable[..., tuple[asyncio.Event, asyncio.Event]],
-    fail_at: Callable[..., None],
-    rolls_back: bool,
-) -> None:
-    reached, go = hold_at("commit")
-    slow = asyncio.create_task(kernel.dispatch(CreateRun("flow")))
-    await reached.wait()
-    quick = (await kernel.dispatch(CreateRun("flow"))).run_id
-    assert (await flush(kernel)).published == 1
-    if rolls_back:
-        slow.cancel()
-    go.set()
-    await asyncio.wait([slow])
-    later = (await kernel.dispatch(CreateRun("flow"))).run_id
-    expected = {quick, later} if rolls_back else {quick, later, slow.result().run_id}
-    assert (await flush(kernel)).published == len(expected) - 1
-    assert {event.run_id for event in sink.events} == expected
-
-
-async def test_events_of_commands_that_race_have_no_gap(
-    kernel: Kernel,
-    sink: CollectingEventSink,
-    start_run: StartRun,
-    finish: Finish,
-    persistence: InMemoryPersistence,
-) -> None:
-    run_id = await start_run(kernel)
-
-    async def cancel() -> None:
-        await kernel.dispatch(CancelRun(run_id))
-
-    await asyncio.gather(finish(kernel, run_id), cancel(), flush(kernel), flush(kernel))
-    await flush(kernel)
-    sequences = [event.sequence for event in sink.events if event.run_id == run_id]
-    assert sequences == list(range(1, len(sequences) + 1))

@@ -15,7 +15,7 @@ __all__ = ["NotReady", "Ready", "StageResult", "Suspend"]
 Out = TypeVar("Out", covariant=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StageResult(Generic[Out]):
     """An output with what was measured and made on the way.
 
@@ -60,7 +60,7 @@ class Suspend:
         object.__setattr__(self, "max_wait", parse_duration(max_wait, field="max_wait"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ready(Generic[Out]):
     """The work is done; `output` is the stage's output, plain or as a `StageResult`."""
 

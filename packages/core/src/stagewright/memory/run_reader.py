@@ -2,8 +2,8 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TypeVar
 
+from stagewright.cursors import Position, cursor_after, position_after
 from stagewright.memory.copies import detached
-from stagewright.memory.cursors import Position, cursor_after, position_after
 from stagewright.memory.runs import InMemoryRunStore
 from stagewright.records import (
     EventRecord,

@@ -1,15 +1,16 @@
+from collections.abc import Collection
 from dataclasses import replace
 
 from stagewright.errors import DuplicateRecordError, RecordNotFoundError, StaleVersionError
-from stagewright.memory.connection import Connection
 from stagewright.memory.copies import detached, detached_fields
-from stagewright.records import StagePatch, StoredStage
+from stagewright.memory.runs import InMemoryRunStore
+from stagewright.records import LoadedRun, StagePatch, StoredStage
 
 __all__ = ["InMemoryStageStore"]
 
 
-class InMemoryStageStore(Connection):
-    """Stages, one row per run and stage id; see `StageStore`."""
+class InMemoryStageStore(InMemoryRunStore):
+    """Stages, one row per run and stage id, and runs with them; see `StageStore` and `RunStore`."""
 
     async def create_stage(self, stage: StoredStage) -> None:
         """Insert a stage."""
@@ -51,3 +52,19 @@ class InMemoryStageStore(Connection):
             stages = tx.where(self._database.stages, "run", run_id)
             stages.sort(key=lambda stage: (stage.execution_group, stage.stage_number))
             return [detached(stage) for stage in stages]
+
+    async def load_runs(self, run_ids: Collection[str], *, lock: bool = False) -> list[LoadedRun]:
+        """Read runs with their stages; with `lock`, once they are locked."""
+        async with self._statement("load_runs") as tx:
+            loaded: list[LoadedRun] = []
+            runs = self._database.runs
+            ordered = sorted(set(run_ids))
+            for run_id in ordered if lock else ():
+                await tx.lock_row(runs, run_id)
+            for run_id in ordered:
+                run = tx.get(runs, run_id)
+                if run is not None:
+                    stages = tx.where(self._database.stages, "run", run_id)
+                    stages.sort(key=lambda stage: (stage.execution_group, stage.stage_number))
+                    loaded.append(LoadedRun(detached(run), tuple(detached(stage) for stage in stages)))
+            return loaded

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Protocol
 
-from stagewright.records import RunPatch, RunRecord, Serves
+from stagewright.records import LoadedRun, RunPatch, RunRecord, Serves
 from stagewright.status import Status
 
 __all__ = ["RunStore"]
@@ -43,6 +43,19 @@ class RunStore(Protocol):
 
         A caller waits while another transaction holds one of them. Rows are locked in the order of their ids,
         whatever order is given, so two callers can't wait for each other. Outside a transaction nothing is locked.
+
+        Returns:
+            Those that exist, in the order of their ids.
+
+        Raises:
+            DeadlockError: If waiting would never end because of locks taken in another order.
+        """
+        ...
+
+    async def load_runs(self, run_ids: Collection[str], *, lock: bool = False) -> list[LoadedRun]:
+        """Read runs with all of their stages, as of one moment.
+
+        With `lock` the runs are locked like by `lock_runs`, and runs and stages are read as they are once locked.
 
         Returns:
             Those that exist, in the order of their ids.

@@ -7,6 +7,7 @@ from stagewright.records.error import ErrorRecord
 from stagewright.records.event import EventRecord, NewEvent
 from stagewright.records.idempotency import IdempotencyAnswer, KeyAcquired, KeyCompleted, KeyInProgress
 from stagewright.records.job import Acknowledgement, DequeuedJob, Fence, JobRecord, LeaseSweep, NewJob
+from stagewright.records.loaded_run import LoadedRun
 from stagewright.records.log import LogLevel, LogRecord
 from stagewright.records.page import Page, RunQuery
 from stagewright.records.run import RunPatch, RunRecord
@@ -32,6 +33,7 @@ __all__ = [
     "KeyCompleted",
     "KeyInProgress",
     "LeaseSweep",
+    "LoadedRun",
     "LogLevel",
     "LogRecord",
     "NewEvent",

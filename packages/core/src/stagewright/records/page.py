@@ -12,7 +12,7 @@ __all__ = ["Page", "RunQuery"]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Page(Generic[T]):
     """Some items of a listing.
 

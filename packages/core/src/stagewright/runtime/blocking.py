@@ -1,6 +1,7 @@
 """`ctx` of a plain `def` body: the same as of an `async def` body, with calls that block its thread."""
 
 import asyncio
+import threading
 from collections.abc import Coroutine
 from functools import cached_property
 from typing import Any, TypeVar, overload
@@ -18,10 +19,11 @@ V = TypeVar("V")
 
 
 class LoopPortal:
-    """Lets a thread await something on the event loop that started it."""
+    """Lets a thread await something on the event loop that started it; it is made on that loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._thread = threading.get_ident()
 
     def call(self, work: Coroutine[Any, Any, R]) -> R:
         """Run a coroutine on the loop and wait for its result.
@@ -33,6 +35,11 @@ class LoopPortal:
             work.close()
             raise RuntimeError(
                 "the event loop that started this stage has ended; its context can't be used any more"
+            )
+        if threading.get_ident() == self._thread:
+            work.close()
+            raise RuntimeError(
+                "a blocking context can't be used on the event loop's own thread; it would wait forever"
             )
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 

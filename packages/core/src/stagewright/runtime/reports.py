@@ -4,6 +4,7 @@ import logging
 import math
 import threading
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any, Final
 
 from pydantic_core import to_jsonable_python
@@ -79,7 +80,7 @@ class StageReports:
             created_at=resources.clock.now(),
             stage_record_id=activity.stage_record_id,
             stage_id=activity.stage.id,
-            fields={name: _loggable(value) for name, value in fields.items()},
+            fields=_loggable_fields(fields),
         )
         with self._lock:
             self._logs.append(line)
@@ -100,7 +101,7 @@ class StageReports:
             stage_name=self._activity.stage.name,
             progress=percent,
             message=storable(str(message), _LONGEST_LINE),
-            details={name: _loggable(value) for name, value in details.items()} or None,
+            details=_loggable_fields(details) or None,
         )
         with self._lock:
             self._progress.append(event)
@@ -127,12 +128,21 @@ class StageReports:
             problem = "a key is text" if not isinstance(name, str) or not name else text_problem(name)
             if problem is not None:
                 raise ValueNotSerializableError(what, "$", problem)
-            values[name] = require_json(value, what=what)
-        require_json(payload, what="an annotation's payload")
+            # A copy: the body may go on changing what it has said.
+            values[name] = deepcopy(require_json(value, what=what))
+        payload = deepcopy(require_json(payload, what="an annotation's payload"))
+        for text in () if actor is None else (actor.kind, actor.id, actor.version):
+            problem = None if text is None else text_problem(text)
+            if problem is not None:
+                raise ValueNotSerializableError("an annotation's actor", "$", problem)
         if values:
             added = AnnotationInput(attributes=values, actor=actor, payload=payload, emit_event=emit_event)
             with self._lock:
                 self._annotations.append(added)
+
+
+def _loggable_fields(fields: Mapping[str, object]) -> dict[str, Json]:
+    return {storable(name, 255): _loggable(value) for name, value in fields.items()}
 
 
 def _loggable(value: object) -> Json:

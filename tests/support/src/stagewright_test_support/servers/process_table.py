@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["command_line", "descendants", "is_alive", "kill_family", "wait_until_gone"]
+__all__ = ["command_line", "descendants", "end_family", "is_alive", "kill_family", "wait_until_gone"]
 
 _PROC = Path("/proc")
 
@@ -43,6 +43,22 @@ def descendants(pid: int) -> list[int]:
         found.extend(offspring)
         waiting.extend(offspring)
     return [process for process in found if is_alive(process)]
+
+
+def end_family(pid: int, farewell: signal.Signals, seconds: float = 2.0) -> None:
+    """Asks a process to end with `farewell`, and kills what is left of it and its children afterwards.
+
+    Raises:
+        TimeoutError: One was still there ten seconds after SIGKILL.
+    """
+    family = [pid, *descendants(pid)]
+    _send(pid, farewell)
+    _send(pid, signal.SIGCONT)
+    try:
+        wait_until_gone(family, seconds)
+    except TimeoutError:
+        for process in filter(is_alive, family):
+            kill_family(process)
 
 
 def kill_family(pid: int) -> None:

@@ -2,13 +2,14 @@
 
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 from typing import Self
 
 from stagewright_test_support.servers.account import Account, is_reachable
 from stagewright_test_support.servers.errors import ServerError
-from stagewright_test_support.servers.process_table import command_line, kill_family
+from stagewright_test_support.servers.process_table import command_line, end_family
 
 __all__ = ["ServerFolder", "sweep"]
 
@@ -105,4 +106,5 @@ def _end_server_of(folder: Path) -> None:
     text = note.read_text(encoding="utf-8").strip() if note.is_file() else ""
     # The number may belong to another process by now; the server's arguments name its folder.
     if text.isdecimal() and str(folder) in command_line(int(text)):
-        kill_family(int(text))
+        # Asked to, it gives back its shared memory.
+        end_family(int(text), signal.SIGQUIT)

@@ -10,6 +10,8 @@ from stagewright.definitions import RetryPolicy
 __all__ = ["DEFAULT_RETRY_POLICY", "FailureVerdict", "GiveUp", "TryAgain", "judge_failure"]
 
 DEFAULT_RETRY_POLICY: Final = RetryPolicy()
+_LONGEST_PAUSE: Final = timedelta(days=36_525)
+"""No clock of a transport gets out of the calendar by adding this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,4 +62,4 @@ def judge_failure(
     if not retryable or failures >= max_attempts:
         return GiveUp(failures)
     delay = (policy or DEFAULT_RETRY_POLICY).delay_before(failures, jitter=jitter)
-    return TryAgain(failures, delay)
+    return TryAgain(failures, min(delay, _LONGEST_PAUSE))

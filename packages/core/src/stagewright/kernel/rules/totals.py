@@ -3,10 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from typing import Final
 
 from stagewright.json_values import Json
 
 __all__ = ["Totals", "totals_of_metrics"]
+
+_MOST_DIGITS: Final = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,7 @@ class Totals:
 
 
 def totals_of_metrics(metrics: Sequence[Mapping[str, Json]]) -> Totals:
-    """Add up the `total_cost` and `total_tokens` of stages; what is absent or no number counts as nothing."""
+    """Add up the `total_cost` and `total_tokens` of stages; what is no number of a sane size counts as nothing."""
     cost = Decimal(0)
     tokens = 0
     for of_stage in metrics:
@@ -34,4 +37,4 @@ def _number(value: Json) -> Decimal:
         number = Decimal(str(value))
     except InvalidOperation:
         return Decimal(0)
-    return number if number.is_finite() else Decimal(0)
+    return number if number.is_finite() and number.adjusted() <= _MOST_DIGITS else Decimal(0)

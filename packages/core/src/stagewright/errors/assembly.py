@@ -1,0 +1,90 @@
+"""Kernels and plugins that don't fit together."""
+
+from dataclasses import dataclass
+
+from stagewright.errors.root import StagewrightError, listed
+
+__all__ = [
+    "CapabilityMissingError",
+    "MissingDriverError",
+    "PluginConflictError",
+    "PluginLoadError",
+    "PortNotServedError",
+    "UnknownSchemeError",
+]
+
+
+@dataclass(eq=False)
+class CapabilityMissingError(StagewrightError):
+    """An adapter lacks what the kernel needs of it."""
+
+    adapter: str
+    capability: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.adapter} doesn't offer {self.capability}; {self.fix}"
+
+
+@dataclass(eq=False)
+class PluginLoadError(StagewrightError):
+    """A plugin was asked for that could not be loaded."""
+
+    plugin: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"plugin {self.plugin!r} could not be loaded: {self.problem}"
+
+
+@dataclass(eq=False)
+class PluginConflictError(StagewrightError):
+    """Two plugins claim the same thing."""
+
+    claim: str
+    plugins: tuple[str, str]
+
+    def __str__(self) -> str:
+        first, second = self.plugins
+        return (
+            f"{self.claim} is claimed by both {first!r} and {second!r}; remove one, or block it by name with "
+            "STAGEWRIGHT_DISABLE_PLUGINS"
+        )
+
+
+@dataclass(eq=False)
+class UnknownSchemeError(StagewrightError):
+    """No installed adapter opens that URL."""
+
+    url: str
+    known: tuple[str, ...]
+    failed_plugins: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        failed = (
+            f"; plugins that failed to load: {listed(self.failed_plugins)}" if self.failed_plugins else ""
+        )
+        return f"no installed adapter opens {self.url!r}; schemes known here: {listed(self.known)}{failed}"
+
+
+@dataclass(eq=False)
+class MissingDriverError(StagewrightError):
+    """No driver for a database is installed."""
+
+    database: str
+    modules: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"no driver for {self.database} is installed; install one of {listed(self.modules)}"
+
+
+@dataclass(eq=False)
+class PortNotServedError(StagewrightError):
+    """The adapter behind a URL doesn't offer that port."""
+
+    port: str
+    url: str
+    served: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.url!r} can't serve as {self.port}; it serves {listed(self.served)}"

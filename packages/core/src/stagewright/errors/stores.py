@@ -1,0 +1,113 @@
+"""What stores refuse or can't do."""
+
+from dataclasses import dataclass
+
+from stagewright.errors.root import StagewrightError
+
+__all__ = [
+    "BlobNotFoundError",
+    "DeadlockError",
+    "DuplicateRecordError",
+    "OutcomeUnknownError",
+    "RecordNotFoundError",
+    "SpilledPayloadUnavailableError",
+    "StaleVersionError",
+    "SupersededError",
+    "TransientError",
+]
+
+
+@dataclass(eq=False)
+class RecordNotFoundError(StagewrightError):
+    """A write names a record that doesn't exist."""
+
+    entity: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"there is no {self.entity} {self.id!r} to write to"
+
+
+@dataclass(eq=False)
+class DuplicateRecordError(StagewrightError):
+    """A record with this unique key exists already."""
+
+    entity: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"a {self.entity} with the key {self.key!r} exists already"
+
+
+@dataclass(eq=False)
+class StaleVersionError(StagewrightError):
+    """A guarded write found another version than it expected; nothing of its transaction is kept."""
+
+    entity: str
+    id: str
+    expected: int
+    actual: int | None
+
+    def __str__(self) -> str:
+        return f"{self.entity} {self.id!r} has version {self.actual}, not {self.expected} as expected"
+
+
+@dataclass(eq=False)
+class SupersededError(StagewrightError):
+    """An acknowledgement inside a transaction came from somebody who no longer owns the job."""
+
+    job_id: str
+
+    def __str__(self) -> str:
+        return f"job {self.job_id!r} is owned by another delivery now; this outcome is discarded"
+
+
+@dataclass(eq=False)
+class TransientError(StagewrightError):
+    """The store couldn't do it this time and nothing was kept; the same call may succeed when repeated."""
+
+    problem: str
+
+    def __str__(self) -> str:
+        return self.problem
+
+
+class DeadlockError(TransientError):
+    """Two transactions waited for each other and the store ended this one."""
+
+
+@dataclass(eq=False)
+class OutcomeUnknownError(StagewrightError):
+    """The reply to a commit was lost: the change may have taken effect or not. Look before doing it again.
+
+    A command with an idempotency key can be sent again at once; it gets the first one's answer if there is one.
+    """
+
+    problem: str
+
+    def __str__(self) -> str:
+        return f"whether the change took effect is unknown: {self.problem}"
+
+
+@dataclass(eq=False)
+class BlobNotFoundError(StagewrightError):
+    """The blob store has nothing under that key."""
+
+    key: str
+
+    def __str__(self) -> str:
+        return f"the blob store has nothing under the key {self.key!r}"
+
+
+@dataclass(eq=False)
+class SpilledPayloadUnavailableError(StagewrightError):
+    """A claim check points to a blob that can't be had."""
+
+    key: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"the payload stored under {self.key!r} can't be had: {self.problem}; every process that works on a run "
+            "must use the same blob store"
+        )
