@@ -14,6 +14,11 @@ from stagewright.memory import (
 )
 from stagewright.ports import BlobStore, JobTransport, Persistence, StepLedger
 from stagewright_conformance import (
+    BLOB_STORE_SUITES,
+    JOB_TRANSPORT_SUITES,
+    PERSISTENCE_SUITES,
+    RUN_READER_SUITES,
+    STEP_LEDGER_SUITES,
     AnnotationSuite,
     BlobListingSuite,
     BlobStreamSuite,
@@ -26,6 +31,7 @@ from stagewright_conformance import (
     JobFenceSuite,
     JobLeaseSuite,
     JobQueueSuite,
+    LoadedRunSuite,
     LogSuite,
     OutboxDeliverySuite,
     OutboxSuite,
@@ -39,9 +45,11 @@ from stagewright_conformance import (
     StepEnlistmentSuite,
     StepLedgerSuite,
     StepListingSuite,
+    Suite,
     TransactionSuite,
     TransportEnlistmentSuite,
     WakeUpSuite,
+    suites_left_out,
 )
 
 
@@ -127,6 +135,10 @@ class TestRowLocks(InMemory, RowLockSuite):
 
 
 class TestRuns(InMemory, RunSuite):
+    pass
+
+
+class TestLoadedRuns(InMemory, LoadedRunSuite):
     pass
 
 
@@ -216,3 +228,11 @@ class TestBlobListing(InMemory, BlobListingSuite):
 
 class TestBlobStreams(InMemory, BlobStreamSuite):
     pass
+
+
+@pytest.mark.parametrize(
+    "suites",
+    [PERSISTENCE_SUITES, JOB_TRANSPORT_SUITES, BLOB_STORE_SUITES, STEP_LEDGER_SUITES, RUN_READER_SUITES],
+)
+def test_every_suite_of_a_port_runs(suites: tuple[type[Suite], ...]) -> None:
+    assert suites_left_out(globals(), suites) == []

@@ -104,6 +104,12 @@ CAUGHT_BY: Final = {
     },
     "broken_blob_stores": {
         "TruncatesAtZeros": "test_bytes_come_back_exactly",
+        "CutsAtTwoMegabytes": "test_a_large_blob_comes_back_exactly",
+        "CutsAtSixteenMebibytes": "test_a_huge_stream_comes_back_whole",
+        "KeepsTheCallersBuffer": "test_what_a_caller_changes_later_does_not_reach_the_store",
+        "KeepsTheBufferOfAPiece": "test_a_buffer_may_be_used_again_for_the_next_piece",
+        "TakesAnyKey": "test_what_is_no_key_is_refused",
+        "FindsOutTooLate": "test_no_stream_is_opened_for_what_is_no_key",
         "DecodesText": "test_bytes_come_back_exactly",
         "LetsTwoWin": "test_of_several_first_writers_one_wins",
         "TidiesKeys": "test_an_odd_key_is_a_key",

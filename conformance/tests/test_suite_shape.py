@@ -9,7 +9,17 @@ from typing import Final
 import pytest
 
 import stagewright_conformance
-from stagewright_conformance import Capabilities, PersistenceSuite, Suite
+from stagewright_conformance import (
+    BLOB_STORE_SUITES,
+    JOB_TRANSPORT_SUITES,
+    PERSISTENCE_SUITES,
+    RUN_READER_SUITES,
+    STEP_LEDGER_SUITES,
+    Capabilities,
+    PersistenceSuite,
+    Suite,
+    suites_left_out,
+)
 
 SUITES: Final = [
     value
@@ -41,6 +51,31 @@ def test_capabilities_stay_few_and_each_is_needed() -> None:
     package = Path(inspect.getfile(stagewright_conformance)).parent
     text = "".join(path.read_text(encoding="utf-8") for path in package.glob("*.py"))
     assert [name for name in names if f'mark.needs("{name}")' not in text] == []
+
+
+def test_every_suite_is_part_of_one_port() -> None:
+    parts = [
+        *PERSISTENCE_SUITES,
+        *JOB_TRANSPORT_SUITES,
+        *BLOB_STORE_SUITES,
+        *STEP_LEDGER_SUITES,
+        *RUN_READER_SUITES,
+    ]
+    assert sorted(suite.__name__ for suite in parts) == sorted(suite.__name__ for suite in SUITES)
+
+
+def test_the_readme_lists_every_suite() -> None:
+    text = Path(__file__).parents[1].joinpath("README.md").read_text(encoding="utf-8")
+    table = "".join(line for line in text.splitlines() if line.startswith("|"))
+    assert [suite.__name__ for suite in SUITES if f"`{suite.__name__}`" not in table] == []
+
+
+def test_a_suite_that_no_test_class_runs_is_named() -> None:
+    blobs, listing, streams = BLOB_STORE_SUITES
+    partly = {"TestBlobs": type("TestBlobs", (blobs,), {}), "Helper": type("Helper", (listing,), {}), "x": 1}
+    assert suites_left_out(partly, BLOB_STORE_SUITES) == ["BlobListingSuite", "BlobStreamSuite"]
+    together = type("TestTogether", (listing, streams), {})
+    assert suites_left_out({**partly, "TestTogether": together}, BLOB_STORE_SUITES) == []
 
 
 def test_every_suite_runs_in_memory() -> None:

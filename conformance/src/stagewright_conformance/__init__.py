@@ -10,9 +10,18 @@ from stagewright_conformance.isolation import IsolationSuite, RowLockSuite
 from stagewright_conformance.job_fences import JobAcknowledgementSuite, JobFenceSuite
 from stagewright_conformance.job_leases import JobAdminSuite, JobLeaseSuite
 from stagewright_conformance.job_transport import JobQueueSuite, PassTime
+from stagewright_conformance.loaded_runs import LoadedRunSuite
 from stagewright_conformance.logs import LogSuite
 from stagewright_conformance.outbox import OutboxSuite
 from stagewright_conformance.outbox_delivery import OutboxDeliverySuite
+from stagewright_conformance.port_suites import (
+    BLOB_STORE_SUITES,
+    JOB_TRANSPORT_SUITES,
+    PERSISTENCE_SUITES,
+    RUN_READER_SUITES,
+    STEP_LEDGER_SUITES,
+    suites_left_out,
+)
 from stagewright_conformance.run_claims import RunClaimSuite
 from stagewright_conformance.run_reader import RunReaderSuite, StepListingSuite
 from stagewright_conformance.runs import RunSuite
@@ -23,6 +32,11 @@ from stagewright_conformance.suite import PersistenceSuite, Scale, Suite
 from stagewright_conformance.transactions import TransactionSuite
 
 __all__ = [
+    "BLOB_STORE_SUITES",
+    "JOB_TRANSPORT_SUITES",
+    "PERSISTENCE_SUITES",
+    "RUN_READER_SUITES",
+    "STEP_LEDGER_SUITES",
     "AnnotationSuite",
     "BlobListingSuite",
     "BlobStreamSuite",
@@ -36,6 +50,7 @@ __all__ = [
     "JobFenceSuite",
     "JobLeaseSuite",
     "JobQueueSuite",
+    "LoadedRunSuite",
     "LogSuite",
     "OutboxDeliverySuite",
     "OutboxSuite",
@@ -55,4 +70,5 @@ __all__ = [
     "TransactionSuite",
     "TransportEnlistmentSuite",
     "WakeUpSuite",
+    "suites_left_out",
 ]

@@ -2,11 +2,11 @@
 
 import asyncio
 import hashlib
-from typing import Final
+from typing import Final, cast
 
 import pytest
 
-from stagewright.errors import BlobNotFoundError
+from stagewright.errors import BlobNotFoundError, InvalidBlobKeyError
 from stagewright.ports import BlobStore
 from stagewright_conformance.suite import Background, Scale, Suite
 
@@ -39,6 +39,16 @@ _ODD_KEYS: Final = (
     "under_score",
     "underXscore",
 )
+_NO_KEYS: Final = {
+    "empty": "",
+    "too-long": "x" * 901,
+    "nul": "a\x00b",
+    "line-end": "a\n",
+    "escape": "\x1b[2J",
+    "delete": "a\x7f",
+    "upper-control": "a\x9b",
+    "surrogate": "a\ud800",
+}
 
 
 async def _keys(blob_store: BlobStore, prefix: str) -> list[str]:
@@ -80,9 +90,12 @@ class BlobSuite(BlobStoreSuite):
 
     async def test_a_large_blob_comes_back_exactly(self, blob_store: BlobStore, scale: Scale) -> None:
         """`put`, `get`: whole."""
-        data = hashlib.shake_128(b"large").digest(scale.large_blob)
-        await blob_store.put("k", data)
-        assert hashlib.sha256(await blob_store.get("k")).digest() == hashlib.sha256(data).digest()
+        for size in (scale.large_blob, scale.huge_blob):
+            data = hashlib.shake_128(b"large").digest(size)
+            await blob_store.put("k", data)
+            stored = await blob_store.get("k")
+            assert len(stored) == size
+            assert hashlib.sha256(stored).digest() == hashlib.sha256(data).digest()
 
     async def test_a_content_type_changes_nothing(self, blob_store: BlobStore) -> None:
         """`put`: bytes are bytes, whatever the content type says."""
@@ -91,11 +104,14 @@ class BlobSuite(BlobStoreSuite):
             assert await blob_store.get("k") == b"\xff\x00{"
 
     async def test_what_a_caller_changes_later_does_not_reach_the_store(self, blob_store: BlobStore) -> None:
-        """`put`: the bytes as they were when they were stored."""
+        """`put`: they are stored as they are now; what becomes of a buffer later doesn't reach the blob."""
         data = bytearray(b"abc")
-        await blob_store.put("k", bytes(data))
+        await blob_store.put("k", cast("bytes", data))
         data[0] = 0
-        assert await blob_store.get("k") == b"abc"
+        data += b"d"
+        stored = await blob_store.get("k")
+        assert type(stored) is bytes
+        assert stored == b"abc"
 
     async def test_a_blob_that_is_not_there_is_an_error(self, blob_store: BlobStore) -> None:
         """`get`: `BlobNotFoundError` if there are none; `has`: False."""
@@ -195,6 +211,16 @@ class BlobSuite(BlobStoreSuite):
             await blob_store.put(key, key[-9:].encode())
         assert [await blob_store.get(key) for key in keys] == [key[-9:].encode() for key in keys]
 
+    @pytest.mark.guarantee("stores.blob-keys-refused-by-type")
+    @pytest.mark.parametrize("key", _NO_KEYS.values(), ids=_NO_KEYS)
+    async def test_what_is_no_key_is_refused(self, blob_store: BlobStore, key: str) -> None:
+        """`put`: `InvalidBlobKeyError` if the key is none; nothing is stored."""
+        for if_absent in (False, True):
+            with pytest.raises(InvalidBlobKeyError) as caught:
+                await blob_store.put(key, b"1", if_absent=if_absent)
+            assert caught.value.key == key
+        assert await _keys(blob_store, "") == []
+
 
 class BlobListingSuite(BlobStoreSuite):
     """`BlobStore.list`.
@@ -282,6 +308,44 @@ class BlobStreamSuite(BlobStoreSuite):
             assert await reader.read(piece) == b""
             assert await reader.read() == b""
         assert received == data
+
+    async def test_a_huge_stream_comes_back_whole(self, blob_store: BlobStore, scale: Scale) -> None:
+        """`BlobStore`: a blob of many megabytes is kept as whole as one of a few bytes."""
+        data = hashlib.shake_128(b"huge").digest(scale.huge_blob)
+        piece = 1 << 20
+        async with blob_store.open_write("k") as writer:
+            for start in range(0, len(data), piece):
+                await writer.write(data[start : start + piece])
+        received, size = hashlib.sha256(), 0
+        async with blob_store.open_read("k") as reader:
+            while part := await reader.read(piece):
+                received.update(part)
+                size += len(part)
+        assert size == len(data)
+        assert received.digest() == hashlib.sha256(data).digest()
+
+    async def test_a_buffer_may_be_used_again_for_the_next_piece(self, blob_store: BlobStore) -> None:
+        """`BlobWriter.write`: bytes as they are now; what becomes of a buffer later doesn't reach the blob."""
+        buffer = bytearray(4)
+        async with blob_store.open_write("k") as writer:
+            for piece in (b"abcd", b"efgh", b"ijkl"):
+                buffer[:] = piece
+                await writer.write(cast("bytes", buffer))
+            buffer[:] = b"last"
+        assert await blob_store.get("k") == b"abcdefghijkl"
+
+    @pytest.mark.parametrize("key", _NO_KEYS.values(), ids=_NO_KEYS)
+    async def test_no_stream_is_opened_for_what_is_no_key(self, blob_store: BlobStore, key: str) -> None:
+        """`open_write`: `InvalidBlobKeyError` on entering, if the key is none."""
+
+        async def enter() -> None:
+            async with blob_store.open_write(key):
+                pytest.fail("this is no key, and a blob was opened for it")
+
+        with pytest.raises(InvalidBlobKeyError) as caught:
+            await enter()
+        assert caught.value.key == key
+        assert await _keys(blob_store, "") == []
 
     async def test_all_that_is_left_is_read_at_once(self, blob_store: BlobStore) -> None:
         """`BlobReader.read`: all that is left for -1."""

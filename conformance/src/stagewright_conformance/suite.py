@@ -26,6 +26,7 @@ class Scale:
         rows: How many rows they compete for.
         events_each: How many events each of several concurrent writers appends.
         large_blob: Bytes of a blob that is written and read in pieces.
+        huge_blob: Bytes of the largest blob that is kept, more than any size at which a store may begin to cut.
         many_blobs: How many blobs a listing has to show, more than one page of any store worth it.
         moment: Seconds to watch that something does not happen, and that a listener takes to begin listening.
         patience: Seconds after which something that should have happened has failed.
@@ -35,6 +36,7 @@ class Scale:
     rows: int = 200
     events_each: int = 12
     large_blob: int = 1_000_003
+    huge_blob: int = 17_000_003
     many_blobs: int = 1_100
     moment: float = 0.005
     patience: float = 10.0

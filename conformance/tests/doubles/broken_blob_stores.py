@@ -21,7 +21,7 @@ class Doubles:
 
     @pytest.fixture
     def scale(self) -> Scale:
-        return Scale(contenders=4, large_blob=100_003, patience=0.5)
+        return Scale(contenders=4, large_blob=100_003, huge_blob=200_003, patience=0.5)
 
     @pytest.fixture
     def blob_store(self) -> BlobStore:
@@ -40,6 +40,123 @@ class TruncatesAtZeros(InMemoryBlobStore):
 
 class TestTruncatesAtZeros(Doubles, BlobSuite):
     double = TruncatesAtZeros
+
+
+class CutsAt(InMemoryBlobStore):
+    """A blob ends at some size, as in a column of a limited width."""
+
+    limit: ClassVar[int]
+
+    async def put(
+        self, key: str, data: bytes, *, content_type: str | None = None, if_absent: bool = False
+    ) -> bool:
+        cut = data[: self.limit]
+        return await super().put(key, cut, content_type=content_type, if_absent=if_absent)
+
+
+class CutsAtTwoMegabytes(CutsAt):
+    limit = 2_000_000
+
+
+class CutsAtSixteenMebibytes(CutsAt):
+    limit = 2**24
+
+
+class AtFullScale(Doubles):
+    """Sizes as an adapter has them that changes nothing."""
+
+    @pytest.fixture
+    def scale(self) -> Scale:
+        return Scale()
+
+
+class TestCutsAtTwoMegabytes(AtFullScale, BlobSuite):
+    double = CutsAtTwoMegabytes
+
+
+class TestCutsAtSixteenMebibytes(AtFullScale, BlobStreamSuite):
+    double = CutsAtSixteenMebibytes
+
+
+class KeepsTheCallersBuffer(InMemoryBlobStore):
+    """What is given is kept as it is, and seen to change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._buffers: dict[str, bytes] = {}
+
+    async def put(
+        self, key: str, data: bytes, *, content_type: str | None = None, if_absent: bool = False
+    ) -> bool:
+        stored = await super().put(key, data, content_type=content_type, if_absent=if_absent)
+        if stored:
+            self._buffers[key] = data
+        return stored
+
+    async def get(self, key: str) -> bytes:
+        stored = await super().get(key)
+        return bytes(self._buffers.get(key, stored))
+
+
+class TestKeepsTheCallersBuffer(Doubles, BlobSuite):
+    double = KeepsTheCallersBuffer
+
+
+class KeepsTheBufferOfAPiece(InMemoryBlobStore):
+    """Pieces are kept as they are given until the stream ends."""
+
+    @asynccontextmanager
+    async def open_write(self, key: str, *, content_type: str | None = None) -> AsyncIterator[Any]:
+        pieces: list[bytes] = []
+        async with super().open_write(key, content_type=content_type) as writer:
+            yield _Pieces(pieces)
+            for piece in pieces:
+                await writer.write(piece)
+
+
+class _Pieces:
+    def __init__(self, pieces: list[bytes]) -> None:
+        self._pieces = pieces
+
+    async def write(self, data: bytes) -> None:
+        self._pieces.append(data)
+
+
+class TestKeepsTheBufferOfAPiece(Doubles, BlobStreamSuite):
+    double = KeepsTheBufferOfAPiece
+
+
+class TakesAnyKey(InMemoryBlobStore):
+    """What is no key is made one."""
+
+    async def put(
+        self, key: str, data: bytes, *, content_type: str | None = None, if_absent: bool = False
+    ) -> bool:
+        made = "".join(letter for letter in key if letter.isprintable())[:900] or "empty"
+        return await super().put(made, data, content_type=content_type, if_absent=if_absent)
+
+
+class TestTakesAnyKey(Doubles, BlobSuite):
+    double = TakesAnyKey
+
+
+class FindsOutTooLate(InMemoryBlobStore):
+    """A key is looked at when the stream ends."""
+
+    @asynccontextmanager
+    async def open_write(self, key: str, *, content_type: str | None = None) -> AsyncIterator[Any]:
+        pieces: list[bytes] = []
+        yield _Copies(pieces)
+        await self.put(key, b"".join(pieces), content_type=content_type)
+
+
+class _Copies(_Pieces):
+    async def write(self, data: bytes) -> None:
+        await super().write(bytes(data))
+
+
+class TestFindsOutTooLate(Doubles, BlobStreamSuite):
+    double = FindsOutTooLate
 
 
 class DecodesText(InMemoryBlobStore):

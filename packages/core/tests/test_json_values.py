@@ -41,6 +41,7 @@ class Text(str):
         (b"bytes", "$"),
         ([Text("text")], "$[0]"),
         pytest.param(10**5000, "$", id="5001 digits"),
+        pytest.param({10**5000: 1}, "$[an integer of hundreds of digits or more]", id="a key of 5001 digits"),
     ],
 )
 def test_anything_else_is_refused_with_its_path(value: object, path: str) -> None:

@@ -60,8 +60,7 @@ def test_without_the_extra_it_says_what_to_install(missing: str) -> None:
     script = f"import sys; sys.modules[{missing!r}] = None; from stagewright.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8", check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert 'pip install "stagewright-core[cli]"' in done.stderr
-    assert 'pip install "./packages/core[cli]"' in done.stderr
+    assert "install it from a clone's root with\n    pip install './packages/core[cli]'\n" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -123,11 +122,75 @@ def test_schemes_that_two_plugins_claim_are_listed(stagewright: Run, tmp_path: P
     assert "scheme 'redis' is claimed by both 'first:it' and 'second:it'" in listed.stdout
 
 
-def test_the_list_says_when_nothing_is_installed(stagewright: Run) -> None:
-    names = {"STAGEWRIGHT_DISABLE_PLUGINS": "none-of-these"}
+def test_a_disabled_name_that_no_plugin_has_is_told(stagewright: Run, tmp_path: Path) -> None:
+    environment = install(tmp_path / "site", "greeter", COMMAND.format(name="greet", dist="greeter"))
+    names = {**environment, "STAGEWRIGHT_DISABLE_PLUGINS": "it, nosuch,greeter:it"}
     done = stagewright("plugins", environment=names)
     assert done.returncode == 0
-    assert done.stdout
+    assert [line for line in done.stdout.splitlines() if line.startswith("warning: ")] == [
+        "warning: STAGEWRIGHT_DISABLE_PLUGINS names 'nosuch', and no installed plugin is called that"
+    ]
+
+
+@pytest.mark.guarantee("cli.interrupt-ends-cleanly")
+def test_an_interrupt_while_the_command_is_loaded_ends_cleanly_with_130() -> None:
+    script = (
+        "import sys\nclass Interrupts:\n    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'click': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupts())\nfrom stagewright.cli import main\nmain()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8", check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stagewright: interrupted\n")
+
+
+@pytest.mark.guarantee("cli.interrupt-ends-cleanly")
+def test_an_interrupt_while_plugins_are_loaded_ends_cleanly_with_130(
+    stagewright: Run, tmp_path: Path
+) -> None:
+    environment = install(tmp_path / "site", "slow", "raise KeyboardInterrupt\n")
+    done = stagewright("plugins", environment=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stagewright: interrupted\n")
+
+
+def test_a_plugin_that_exits_takes_nothing_down(stagewright: Run, tmp_path: Path) -> None:
+    source = (
+        "from stagewright.plugins import hookimpl\n"
+        "@hookimpl\ndef stagewright_cli(group):\n    raise SystemExit(0)\n"
+    )
+    environment = install(tmp_path / "site", "quitter", source)
+    listed = stagewright("plugins", environment=environment)
+    assert "quitter:it: stagewright_cli raised SystemExit: 0" in listed.stdout
+
+
+@pytest.mark.guarantee("plugins.adapter-that-is-none-told")
+@pytest.mark.parametrize(
+    ("opener", "problem"),
+    [
+        ("def opener(url, options): return None", "its opener returned None"),
+        ("async def opener(url, options): ...", "its opener returned an object of type coroutine"),
+        ("def opener(url): ...", "its opener takes other arguments"),
+    ],
+)
+def test_an_adapter_that_is_none_is_one_line_with_plugin_and_scheme(
+    stagewright: Run, workflows: Path, tmp_path: Path, opener: str, problem: str
+) -> None:
+    source = (
+        f"from stagewright.plugins import hookimpl\n{opener}\n"
+        "@hookimpl\ndef stagewright_register_adapters(registry):\n    registry.add('far', opener)\n"
+    )
+    environment = install(tmp_path / "site", "far-away", source)
+    arguments = ["run", "flows.py:orders", "--input", "name=x", "--url", "far://host"]
+    done = stagewright(*arguments, environment=environment)
+    assert done.returncode == 2
+    told = f"stagewright: the adapter of 'far-away:it' for 'far' URLs can't be used: {problem}"
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_control_characters_of_a_plugin_do_not_reach_the_terminal(stagewright: Run, tmp_path: Path) -> None:
+    environment = install(tmp_path / "site", "broken", "raise ValueError('no\\x1b[2J licence')\n")
+    listed = stagewright("plugins", environment=environment)
+    assert "broken:it: ValueError: no\\x1b[2J licence" in listed.stdout
 
 
 def test_a_store_that_can_not_be_reached_is_one_line(

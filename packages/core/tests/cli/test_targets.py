@@ -16,6 +16,12 @@ Call = Callable[..., Any]
         ("gone.module:orders", "there is no module 'gone'"),
         ("flows.gone:orders", "there is no module 'flows.gone'"),
         ("folder/flows:orders", "a file is written with its .py"),
+        (".:orders", "'.' is no module; write path/to/file.py:name or package.module:name"),
+        ("..flows:orders", "'..flows' is no module"),
+        (
+            "./flows:orders",
+            "'./flows' is no module; write path/to/file.py:name or package.module:name; a file is",
+        ),
         ("flows.py:gone", "flows.py has no 'gone'; it has the workflows idle, labels, orders, waits"),
         ("flows.py:number", "is of type int; it must be a Workflow, a list of them or a registry"),
         ("flows.py:builder", "is a builder; a builder becomes a workflow with .build()"),
@@ -42,6 +48,7 @@ def test_a_target_that_is_none_says_why(called: Call, workflows: Path, target: s
         ("x = 1\n1 / 0\n", "ZeroDivisionError: division by zero"),
         ("def oops(:\n", "SyntaxError"),
         ("raise SystemExit(3)\n", "SystemExit: 3"),
+        ("import sys\nsys.exit(0)\n", "SystemExit: 0"),
     ],
 )
 def test_a_file_that_can_not_be_imported_says_why_and_where(
@@ -76,3 +83,13 @@ def test_a_workflow_is_drawn(called: Call, workflows: Path) -> None:
     assert done.returncode == 0
     assert "flowchart" in done.stdout
     assert "price" in done.stdout
+
+
+@pytest.mark.parametrize("raised", ["SystemExit(0)", "ZeroDivisionError()"])
+def test_a_name_that_can_not_be_looked_up_says_why(called: Call, tmp_path: Path, raised: str) -> None:
+    (tmp_path / "lazy.py").write_text(f"def __getattr__(name):\n    raise {raised}\n", encoding="utf-8")
+    done = called("diagram", "lazy.py:workflow")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(
+        f"stagewright: looking at lazy.py:workflow raised {raised.partition('(')[0]}"
+    )

@@ -99,3 +99,9 @@ def test_a_policy_is_frozen_and_compares_by_value() -> None:
     assert policy == RetryPolicy(max_attempts=5)
     with pytest.raises(FrozenInstanceError):
         policy.max_attempts = 6  # type: ignore[misc]  # wrong on purpose
+
+
+@pytest.mark.parametrize("jitter", ["no", 1, None])
+def test_jitter_is_true_or_false(jitter: object) -> None:
+    with pytest.raises(DefinitionError, match="jitter=.* must be True or False"):
+        RetryPolicy(jitter=jitter)  # type: ignore[arg-type]  # wrong on purpose

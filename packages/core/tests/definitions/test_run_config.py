@@ -1,4 +1,5 @@
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -113,6 +114,16 @@ def test_one_exotic_default_does_not_break_the_others() -> None:
         .build()
     )
     assert workflow.default_config() == {"exotic": {}, "price": {"currency": "EUR", "digits": 2}}
+
+
+def test_a_default_that_its_type_would_parse_is_shown_as_it_is_written() -> None:
+    class Parsed(BaseModel):
+        needed: int
+        limit: Decimal = 0  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]  # pydantic takes it
+        digits: int = 2
+
+    workflow = define_workflow("w", input=None).pipe(staged("parsed", Parsed)).build()
+    assert workflow.default_config() == {"parsed": {"limit": 0, "digits": 2}}
 
 
 def test_defaults_use_the_names_that_are_stored() -> None:

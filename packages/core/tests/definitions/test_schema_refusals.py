@@ -2,22 +2,26 @@
 
 import dataclasses
 import io
+from collections import OrderedDict
 from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, ForwardRef, NamedTuple
+from typing import Annotated, Any, ForwardRef, NamedTuple
 
 import pytest
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PrivateAttr,
     SecretStr,
+    StringConstraints,
     field_serializer,
     field_validator,
     model_validator,
 )
+from typing_extensions import TypedDict
 
 from stagewright.definitions import Schema
 from stagewright.errors import DefinitionError, SchemaMismatchError, ValueNotSerializableError
@@ -52,14 +56,32 @@ class Lopsided(BaseModel):
     x: int = Field(validation_alias="in", serialization_alias="out")
 
 
+class Audited(BaseModel):
+    x: int = 0
+    _audit: list[str] = PrivateAttr(default_factory=list)
+
+
+class Fee(TypedDict):
+    amount: int
+
+
 @dataclasses.dataclass
 class Point:
     x: float
 
 
+@dataclasses.dataclass
+class Loose:
+    x: int = 0
+
+
 class Pair(NamedTuple):
     left: object
     right: object
+
+
+class Typed(NamedTuple):
+    number: int
 
 
 class Prickly:
@@ -74,6 +96,20 @@ class Prickly:
 def numbers() -> Iterator[int]:
     yield 1
 
+
+def audited() -> Audited:
+    value = Audited()
+    value._audit = ["approved"]
+    return value
+
+
+def loosened() -> Loose:
+    value = Loose()
+    value.note = "approved"  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]  # on purpose
+    return value
+
+
+HUGE = 10**5000
 
 REFUSED: list[tuple[str, object, object, str]] = [
     ("NaN", float, float("nan"), "$"),
@@ -108,7 +144,70 @@ REFUSED: list[tuple[str, object, object, str]] = [
     ("bytes buffer", Any, {"file": io.BytesIO()}, "$.file"),
     ("object", Any, [object()], "$[0]"),
     ("class", Any, {"a": int}, "$.a"),
+    ("private attribute", list[Audited], [audited()], "$[0]._audit"),
+    ("attribute beside the fields", Loose, loosened(), "$.note"),
+    ("huge key", dict[int, int], {HUGE: 1}, "$[an integer of hundreds of digits or more]"),
+    ("surrogate in a key", dict[str, int], {"\ud800": 1}, "$['\\ud800']"),
 ]
+
+RETURNED: list[tuple[str, object, object, str]] = [
+    ("text for bytes", bytes, "test", "$"),
+    ("text for bytes in a dict", dict[str, bytes], {"a": "test"}, "$.a"),
+    ("text for an integer", int, "5", "$"),
+    ("text for a truth value", bool, "no", "$"),
+    ("text for a date", list[datetime], ["2026-03-01T00:00:00Z"], "$[0]"),
+    ("text for a field", Base, {"x": "5"}, "$.x"),
+    ("text that a validator changes", Annotated[str, StringConstraints(strip_whitespace=True)], " a ", "$"),
+    ("truth value for an integer", list[int], [1, True], "$[1]"),
+    ("truth value for a float", float, True, "$"),
+    ("float for an integer", int, 5.0, "$"),
+    ("integer that no float is", float, 2**53 + 1, "$"),
+    ("integer that no float is, in a field", Point, {"x": 2**53 + 1}, "$.x"),
+    ("integer for a Decimal", Decimal, 5, "$"),
+    ("list for a set", set[int], [1, 1, 2], "$"),
+    ("list for a tuple", dict[str, tuple[int, int]], {"a": [1, 2]}, "$.a"),
+    ("member of a set", set[int], {"1"}, "$"),
+    ("member of a named tuple", Typed, Typed("1"), "$[0]"),  # type: ignore[arg-type]  # wrong on purpose
+    ("key of a dict", dict[int, str], {"1": "a"}, "$['1']"),
+    ("key that a typed dict lacks", Fee, {"amount": 1, "fee": 250}, "$.fee"),
+    ("key that a typed dict in a list lacks", list[Fee], [{"amount": 1, "fee": 250}], "$[0].fee"),
+    ("key that a model lacks", Base, {"x": 1, "fee": 250}, "$.fee"),
+    ("key that a model in a model lacks", Holder, {"base": {"y": 1}}, "$.base.y"),
+    ("key that a dataclass lacks", Point, {"x": 1.5, "y": 1}, "$.y"),
+    ("dict for an ordered dict", OrderedDict[str, int], {"a": 1}, "$"),
+]
+
+
+@pytest.mark.guarantee("values.nothing-parsed-on-the-way-out")
+@pytest.mark.parametrize(
+    ("annotation", "value", "path"), [case[1:] for case in RETURNED], ids=[case[0] for case in RETURNED]
+)
+def test_what_a_body_returns_is_not_parsed_into_something_else(
+    annotation: object, value: object, path: str
+) -> None:
+    with pytest.raises(ValueNotSerializableError) as caught:
+        Schema.of(annotation).dump(value, what="x")
+    assert caught.value.path == path
+
+
+@pytest.mark.guarantee("values.refused-with-its-path")
+@pytest.mark.parametrize("annotation", [int, float, Any, object, Decimal, list[int], Base])
+def test_an_integer_that_no_store_reads_is_refused_with_its_path(annotation: object) -> None:
+    cases: dict[object, tuple[object, str]] = {
+        list: ([1, HUGE], "$[1]"),
+        dict: ({"x": HUGE}, "$.x"),
+        int: (HUGE, "$"),
+    }
+    kind = list if annotation == list[int] else dict if annotation is Base else int
+    value, path = cases[kind]
+    for attempt in (Schema.of(annotation).accept, Schema.of(annotation).dump):
+        with pytest.raises(ValueNotSerializableError) as caught:
+            attempt(value, what="x")
+        assert caught.value.path == path
+        if annotation is not Decimal:
+            assert "more than 4,200 digits" in caught.value.problem
+    with pytest.raises(ValueNotSerializableError, match="more than 4,200 digits"):
+        Schema.of(Base).dump(Base(x=10**4250), what="x")
 
 
 @pytest.mark.guarantee("values.refused-with-its-path")
@@ -224,7 +323,7 @@ def test_a_type_without_equality_is_compared_by_its_attributes() -> None:
 
     schema = Schema.of(Holding)
     assert schema.keep(Holding(handle=Handle(3)), what="x")[1].handle.number == 3
-    with pytest.raises(ValueNotSerializableError):
+    with pytest.raises(ValueNotSerializableError, match="give the type an __eq__"):
         schema.dump(Holding(handle=Handle(30)), what="x")
 
 

@@ -2,7 +2,9 @@
 
 import dataclasses
 import enum
+import functools
 import json
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -16,11 +18,12 @@ import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr, RootModel
 from typing_extensions import TypedDict
 
 from stagewright.definitions import Schema
 from stagewright.errors import DefinitionError, ValueNotSerializableError
+from stagewright.json_values import Json
 
 T = TypeVar("T")
 
@@ -85,6 +88,11 @@ class Pair(NamedTuple):
 
 class Box(TypedDict):
     members: set[int]
+
+
+class Sides(TypedDict):
+    left: int
+    right: int
 
 
 ORDER = Order(
@@ -174,6 +182,17 @@ def test_an_aware_datetime_keeps_its_moment_and_its_offset() -> None:
         assert back.astimezone(UTC) == moment.astimezone(UTC)
 
 
+def test_what_equality_does_not_see_is_not_kept() -> None:
+    berlin = datetime(2026, 7, 1, 12, tzinfo=ZoneInfo("Europe/Berlin"))
+    assert not isinstance(Schema.of(datetime).keep(berlin, what="x")[1].tzinfo, ZoneInfo)
+    folded = datetime(2026, 10, 25, 2, 30, fold=1)  # noqa: DTZ001 - naive on purpose
+    assert Schema.of(datetime).keep(folded, what="x")[1] == folded
+    assert Schema.of(datetime).keep(folded, what="x")[1].fold == 0
+    assert Schema.of(deque[int]).keep(deque([1, 2], maxlen=3), what="x")[1].maxlen is None
+    assert Schema.of(Tree).keep(Tree(name="a"), what="x")[1].model_fields_set == {"name", "children"}
+    assert list(Schema.of(Sides).dump({"right": 1, "left": 2}, what="x")) == ["left", "right"]  # type: ignore[arg-type]  # a dict
+
+
 def test_an_offset_with_seconds_is_refused() -> None:
     old = datetime(1890, 1, 1, tzinfo=ZoneInfo("Europe/Berlin"))
     with pytest.raises(ValueNotSerializableError):
@@ -222,9 +241,37 @@ def test_a_whole_number_is_a_float_where_one_is_declared() -> None:
 
 
 def test_a_dict_is_parsed_into_the_declared_model() -> None:
-    stored, kept = Schema.of(Line).keep({"sku": "a", "price": "1.10"}, what="x")
+    stored, kept = Schema.of(Line).keep({"sku": "a", "price": Decimal("1.10")}, what="x")
     assert kept == Line(sku="a", price=Decimal("1.10"))
     assert stored == {"sku": "a", "price": "1.10", "tags": []}
+    point = Schema.of(Point).keep({"x": 1, "y": Decimal(2)}, what="x")[1]
+    assert (point, type(point.x)) == (Point(1.0, Decimal(2)), float)
+    assert Schema.of(list[Aliased]).keep([{"Inner-Value": 3}], what="x")[1][0].inner == 3
+    assert (
+        Schema.of(Tree).keep({"name": "a", "children": [{"name": "b"}]}, what="x")[1].children[0].name == "b"
+    )
+
+
+def test_a_dict_may_hold_more_than_the_fields_where_the_model_keeps_it() -> None:
+    class Open(BaseModel):
+        model_config = ConfigDict(extra="allow")
+        x: int
+
+    class Chosen(BaseModel):
+        model_config = ConfigDict(populate_by_name=True)
+        x: int = Field(alias="ex", validation_alias=AliasChoices("ex", "why"))
+
+    assert Schema.of(Open).dump({"x": 1, "fee": 250}, what="x") == {"x": 1, "fee": 250}
+    for key in ("ex", "why", "x"):
+        assert Schema.of(Chosen).keep({key: 1}, what="x")[1].x == 1
+    assert Schema.of(RootModel[list[int]]).keep([1, 2], what="x")[1].root == [1, 2]
+
+
+def test_a_whole_number_stands_for_an_equal_float_anywhere() -> None:
+    assert Schema.of(list[float]).keep([1, 2.5, 2**53], what="x")[1] == [1.0, 2.5, 2.0**53]
+    assert Schema.of(dict[str, float]).keep({"a": 1}, what="x")[1] == {"a": 1.0}
+    assert Schema.of(set[float]).keep({1, 2.5}, what="x")[1] == {1.0, 2.5}
+    assert Schema.of(dict[float, float]).keep({1: 1}, what="x")[1] == {1.0: 1.0}
 
 
 def test_a_strict_type_still_reads_its_own_json() -> None:
@@ -236,7 +283,16 @@ def test_a_strict_type_still_reads_its_own_json() -> None:
     schema = Schema.of(Strict)
     value = Strict(day=date(2026, 3, 1), pair=(1, 2))
     assert schema.keep(value, what="x")[1] == value
-    assert schema.keep({"day": "2026-03-01", "pair": [1, 2]}, what="x")[1] == value
+    given_json: dict[str, Json] = {"day": "2026-03-01", "pair": [1, 2]}
+    assert schema.load(schema.accept(given_json, what="x"), what="x") == value
+
+
+def test_what_a_caller_gives_as_json_is_parsed_as_json() -> None:
+    assert Schema.of(int).accept("5", what="x") == "5"
+    assert Schema.of(int).load("5", what="x") == 5
+    assert Schema.of(bytes).accept("_w==", what="x") == "_w=="
+    assert Schema.of(bytes).load("_w==", what="x") == b"\xff"
+    assert Schema.of(Box).load({"members": [1, 1, 2]}, what="x") == {"members": {1, 2}}
 
 
 def test_what_is_kept_shares_nothing_with_what_was_given() -> None:
@@ -249,14 +305,45 @@ def test_what_is_kept_shares_nothing_with_what_was_given() -> None:
     assert kept_loose is not loose
 
 
-def test_a_private_attribute_is_no_part_of_a_value() -> None:
+def test_what_each_instance_makes_for_itself_is_no_part_of_its_value() -> None:
     class Cached(BaseModel):
         x: int
-        _cache: object = None
+        _lock: object = PrivateAttr(default_factory=object)
+        _double: int = 0
 
-    value = Cached(x=1)
-    value._cache = object()
-    assert Schema.of(Cached).keep(value, what="x")[1] == Cached(x=1)
+        def model_post_init(self, _: object) -> None:
+            self._double = 2 * self.x
+
+    @dataclasses.dataclass
+    class Doubled:
+        x: int
+
+        def __post_init__(self) -> None:
+            self.double = 2 * self.x
+
+        @functools.cached_property
+        def triple(self) -> int:
+            return 3 * self.x
+
+    assert Schema.of(Cached).keep(Cached(x=1), what="x")[1]._double == 2
+    value = Doubled(1)
+    assert value.triple == 3
+    assert Schema.of(Doubled).keep(value, what="x")[1].double == 2
+
+
+def test_children_may_point_at_their_parents() -> None:
+    class Node(BaseModel):
+        name: str
+        children: list["Node"] = []
+        _parent: "Node | None" = None
+
+        def model_post_init(self, _: object) -> None:
+            for child in self.children:
+                child._parent = self
+
+    tree = Node(name="a", children=[Node(name="b", children=[Node(name="c")]), Node(name="d")])
+    kept = Schema.of(Node).keep(tree, what="x")[1]
+    assert kept.children[0].children[0]._parent is kept.children[0]
 
 
 def test_a_type_may_name_a_class_that_comes_later() -> None:

@@ -10,6 +10,8 @@ from stagewright.definitions import StageContext, Workflow, WorkflowRegistry, de
 from stagewright.errors import (
     CapabilityMissingError,
     DefinitionError,
+    InvalidAdapterError,
+    InvalidSettingError,
     PluginConflictError,
     PortNotServedError,
     UnknownSchemeError,
@@ -251,7 +253,10 @@ async def test_an_unknown_scheme_lists_known_ones_and_failed_plugins() -> None:
             pass
     assert caught.value.known == ("memory",)
     assert caught.value.failed_plugins == ("application:broken",)
-    assert "sqlite+aiosqlite:///stagewright.db" in str(caught.value)
+    assert str(caught.value) == (
+        "no installed adapter opens 'sqlite+aiosqlite:///stagewright.db'; install an adapter that opens sqlite URLs, "
+        "or use memory://; plugins that failed to load: 'application:broken'"
+    )
 
 
 async def test_a_plugin_that_claims_memory_is_a_conflict_with_core() -> None:
@@ -334,7 +339,7 @@ async def test_failed_plugins_are_logged_and_the_kernel_opens(caplog: pytest.Log
 
 async def test_a_persistence_that_can_not_be_read_for_people_is_told() -> None:
     class Unreadable:
-        pass
+        async def transaction(self) -> None: ...
 
     database = InMemoryDatabase()
     with pytest.raises(CapabilityMissingError):
@@ -346,3 +351,70 @@ async def test_a_persistence_that_can_not_be_read_for_people_is_told() -> None:
             plugins=NONE,
         ):
             pass
+
+
+@pytest.mark.guarantee("plugins.wrong-port-told")
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"url": 5},
+        {"url": None},
+        {"url": InMemoryPersistence},
+        {"url": b"x://me:hunter2@host"},
+        {"url": "memory://", "job_transport": 5},
+        {"url": "memory://", "blob_store": object()},
+        {"url": "memory://", "step_ledger": []},
+        {"url": "memory://", "event_sink": object()},
+    ],
+)
+async def test_what_is_neither_a_url_nor_a_port_is_told(given: dict[str, Any]) -> None:
+    with pytest.raises(
+        InvalidSettingError, match="must be a URL, such as 'memory://', or an object"
+    ) as caught:
+        async with open_kernel(a_workflow(), **given, plugins=NONE):
+            pass
+    assert caught.value.setting == list(given)[-1]
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("setting", "value"), [("spill_threshold_bytes", "64k"), ("middleware", [None])])
+async def test_a_setting_that_the_kernel_refuses_is_told(setting: str, value: Any) -> None:
+    with pytest.raises(InvalidSettingError, match=setting):
+        async with open_kernel(a_workflow(), "memory://", plugins=NONE, **{setting: value}):
+            pass
+
+
+def gives_none(url: str, options: AdapterOptions) -> None: ...
+
+
+async def gives_a_coroutine(url: str, options: AdapterOptions) -> AdapterSet:
+    return AdapterSet()
+
+
+def takes_too_little(url: str) -> None: ...
+
+
+@asynccontextmanager
+async def yields_nothing(url: str, options: AdapterOptions) -> AsyncIterator[None]:
+    yield
+
+
+@pytest.mark.guarantee("plugins.adapter-that-is-none-told")
+@pytest.mark.parametrize(
+    ("opener", "problem"),
+    [
+        (
+            gives_none,
+            "its opener returned None, and an async context manager is needed; decorate it with @async",
+        ),
+        (gives_a_coroutine, "its opener returned an object of type coroutine, and"),
+        (takes_too_little, "its opener takes other arguments than a URL and AdapterOptions: too many"),
+        (yields_nothing, "it gave None, and an AdapterSet is needed"),
+    ],
+)
+async def test_an_adapter_that_is_none_is_told_with_plugin_and_scheme(opener: Any, problem: str) -> None:
+    plugins = PluginSet().with_plugin("mine", Journal(far=opener))
+    with pytest.raises(InvalidAdapterError, match=problem) as caught:
+        async with open_kernel(a_workflow(), "far+driver://host", plugins=plugins):
+            pass
+    assert (caught.value.plugin, caught.value.scheme) == ("application:mine", "far+driver")

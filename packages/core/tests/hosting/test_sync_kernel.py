@@ -6,13 +6,20 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 from stagewright.commands import CancelRun, CreateRun, CreateRunResult
 from stagewright.definitions import StageContext, define_workflow, stage
-from stagewright.errors import InvalidInputError, RunNotFoundError, UnknownSchemeError, UnknownWorkflowError
+from stagewright.errors import (
+    InvalidInputError,
+    InvalidSettingError,
+    RunNotFoundError,
+    UnknownSchemeError,
+    UnknownWorkflowError,
+)
 from stagewright.hosting.assembly import open_kernel
 from stagewright.hosting.drive import drive_run
 from stagewright.hosting.sync_kernel import SyncKernel
@@ -82,6 +89,16 @@ async def test_it_may_be_used_beside_a_running_loop(kernel: SyncKernel) -> None:
 def test_a_kernel_that_can_not_be_opened_says_why() -> None:
     with pytest.raises(UnknownSchemeError):
         SyncKernel(lambda: open_kernel(workflow, "nowhere://", plugins=PluginSet()))
+
+
+async def no_manager() -> None: ...
+
+
+@pytest.mark.parametrize("factory", [5, None, in_memory(), lambda: None, no_manager, lambda: in_memory])
+def test_what_opens_no_kernel_is_told(factory: Any) -> None:
+    with pytest.raises(InvalidSettingError, match="as in SyncKernel") as caught:
+        SyncKernel(factory)
+    assert caught.value.setting == "kernel_factory"
 
 
 def closing_with(note: Callable[[], None]) -> Callable[[], AbstractAsyncContextManager[Kernel]]:

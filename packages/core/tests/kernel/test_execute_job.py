@@ -319,3 +319,18 @@ async def test_open_kernel_and_drive_run_a_workflow(transport: object, spill_thr
         run = await drive_run(kernel, created.run_id, on_event=lambda event: seen.append(event.type))
     assert run.status is Status.COMPLETED
     assert (seen[0], seen[-1], len(seen)) == ("workflow:created", "workflow:completed", 11)
+
+
+async def test_all_events_of_an_execution_share_their_cause(
+    make_kernel: MakeKernel, flow_of: FlowOf, start_run: StartRun, take_job: TakeJob
+) -> None:
+    async def body(ctx: StageContext[Any]) -> Any:
+        return 1
+
+    kernel = make_kernel(flow_of(body))
+    run_id = await start_run(kernel)
+    command = ExecuteJob(run_id, "flow", "s1", idempotency_key="k")
+    await take_job(kernel)
+    await kernel.dispatch(command)
+    of_stage = [event for event in await kernel.runs.events(run_id) if event.type == "stage:completed"]
+    assert {event.causation_id for event in of_stage} == {"k"}

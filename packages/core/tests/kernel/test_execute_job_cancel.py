@@ -129,7 +129,7 @@ async def test_a_cancel_before_the_execution_keeps_the_body_from_running(
     kernel = make_kernel(flow_of(never))
     run_id = await start_run(kernel)
     job = await take_job(kernel)
-    reached, go = hold_at("get_run")
+    reached, go = hold_at("load_runs")
     executing = asyncio.create_task(kernel.dispatch(command(job)))
     await reached.wait()
     await kernel.dispatch(CancelRun(run_id))
@@ -321,8 +321,9 @@ async def test_a_body_sees_the_signal_it_was_started_with(
     abort = AbortSource()
 
     async def body(ctx: StageContext[Any]) -> Any:
-        assert ctx.abort is abort
+        assert not ctx.abort.is_set
         abort.set("shutdown")
+        assert (ctx.abort.is_set, ctx.abort.reason) == (True, "shutdown")
         await ctx.abort.wait()
         ctx.abort.raise_if_set()
 

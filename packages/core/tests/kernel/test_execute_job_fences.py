@@ -9,7 +9,6 @@ import pytest
 
 from stagewright import Kernel, StageContext, Status, Workflow
 from stagewright.commands import ExecuteJob, JobRef, TransitionRun
-from stagewright.errors import TransientError
 from stagewright.memory import InMemoryJobTransport
 from stagewright.records import DequeuedJob, Fence
 from stagewright.testing import FakeClock
@@ -115,8 +114,8 @@ async def test_an_outcome_that_can_not_be_written_leaves_the_stage_to_whoever_co
     kernel = make_kernel(flow_of(echo))
     run_id = await start_run(kernel, 7)
     job = await take_job(kernel)
-    fail_at("commit", error=TransientError("connection lost"))
-    with pytest.raises(TransientError):
+    fail_at("commit", error=ConnectionError("connection lost"))
+    with pytest.raises(ConnectionError):
         await kernel.dispatch(ExecuteJob(run_id, "flow", "s1", job=JobRef(job.job_id, job.fence)))
     assert await statuses(kernel, run_id) == {"s1": Status.RUNNING}
     clock.advance("1m")

@@ -18,7 +18,7 @@ from stagewright import (
 from stagewright.annotations import Actor, TypedKey, typed_key
 from stagewright.commands import ExecuteJobResult
 from stagewright.definitions import NotReady
-from stagewright.errors import TransientError, ValueNotSerializableError
+from stagewright.errors import ValueNotSerializableError
 from stagewright.json_values import Json
 from stagewright.memory import InMemoryPersistence
 from stagewright.records import AnnotationQuery, DequeuedJob, RunRecord
@@ -171,8 +171,8 @@ async def test_nothing_a_body_said_is_kept_of_an_outcome_that_could_not_be_writt
     kernel = make_kernel(flow_of(completes))
     run_id = await start_run(kernel)
     job = await take_job(kernel)
-    fail_at("append_annotations", error=TransientError("gone"))
-    with pytest.raises(TransientError):
+    fail_at("append_annotations", error=ConnectionError("gone"))
+    with pytest.raises(ConnectionError):
         await execute(kernel, job)
     assert await persistence.list_annotations(run_id, AnnotationQuery()) == []
     assert "stage:progress" not in await told(kernel, run_id)

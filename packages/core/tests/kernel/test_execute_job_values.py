@@ -281,9 +281,25 @@ async def test_an_error_behind_an_output_that_can_not_be_stored_stays_visible(ru
     assert_terminal(await run_body(body), "INVALID_OUTPUT", "$.a")
 
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-@pytest.mark.parametrize("blocking", [False, True])
-async def test_the_end_of_the_process_is_nobodys_failure(
+async def test_an_interrupt_of_the_process_is_nobodys_failure(
+    make_kernel: MakeKernel, flow_of: FlowOf, start_run: StartRun, take_job: TakeJob, execute: Execute
+) -> None:
+    async def body(ctx: StageContext[Any]) -> Any:
+        raise KeyboardInterrupt
+
+    kernel = make_kernel(flow_of(body))
+    run_id = await start_run(kernel)
+    with pytest.raises(KeyboardInterrupt):
+        await execute(kernel, await take_job(kernel))
+    (stage,) = await kernel.runs.stages(run_id)
+    assert (stage.status, stage.error) == (Status.RUNNING, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "blocking"),
+    [(SystemExit, False), (SystemExit, True), (KeyboardInterrupt, True), (GeneratorExit, True)],
+)
+async def test_a_body_that_would_end_the_process_fails_its_stage(
     make_kernel: MakeKernel,
     flow_of: FlowOf,
     start_run: StartRun,
@@ -293,17 +309,18 @@ async def test_the_end_of_the_process_is_nobodys_failure(
     blocking: bool,
 ) -> None:
     async def body(ctx: StageContext[Any]) -> Any:
-        raise kind
+        raise kind("bye")
 
     def blocking_body(ctx: BlockingStageContext[Any]) -> Any:
-        raise kind
+        raise kind("bye")
 
     kernel = make_kernel(flow_of(blocking_body if blocking else body))
     run_id = await start_run(kernel)
-    with pytest.raises(kind):
-        await execute(kernel, await take_job(kernel))
+    result = await execute(kernel, await take_job(kernel))
     (stage,) = await kernel.runs.stages(run_id)
-    assert (stage.status, stage.error) == (Status.RUNNING, None)
+    assert (result.outcome, result.will_retry, stage.status) == ("failed", False, Status.FAILED)
+    assert stage.error is not None
+    assert (stage.error.type, stage.error.message) == (kind.__name__, "bye")
 
 
 async def test_a_cancelled_worker_records_nothing(

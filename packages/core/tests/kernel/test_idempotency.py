@@ -15,7 +15,6 @@ from stagewright.errors import (
     IdempotencyKeyReusedError,
     InvalidDurationError,
     InvalidInputError,
-    TransientError,
 )
 from stagewright.memory import InMemoryPersistence
 from stagewright.records import KeyAcquired
@@ -120,8 +119,8 @@ async def test_of_concurrent_bodies_with_one_key_one_is_carried_out(kernel: Kern
 @pytest.mark.guarantee("kernel.a-failure-frees-its-key")
 async def test_a_failed_command_leaves_its_key_free(kernel: Kernel, fail_at: Callable[..., None]) -> None:
     command = CreateRun("flow", {"n": 1}, idempotency_key="k")
-    fail_at("commit", error=TransientError("gone"))
-    with pytest.raises(TransientError):
+    fail_at("commit", error=ConnectionError("gone"))
+    with pytest.raises(ConnectionError):
         await kernel.dispatch(command)
     with pytest.raises(InvalidInputError):
         await kernel.dispatch(CreateRun("typed", {"n": "x"}, idempotency_key="k"))
@@ -137,9 +136,9 @@ async def test_who_waits_behind_a_failure_carries_it_out_itself(
     first = asyncio.create_task(kernel.dispatch(command))
     await reached.wait()
     second = asyncio.create_task(kernel.dispatch(command))
-    fail_at("commit", error=TransientError("gone"))
+    fail_at("commit", error=ConnectionError("gone"))
     go.set()
-    with pytest.raises(TransientError):
+    with pytest.raises(ConnectionError):
         await first
     assert (await second).status is Status.PENDING
     assert await count(kernel) == 1

@@ -270,3 +270,18 @@ async def test_an_answer_from_the_store_reads_the_spilled_output_again(
     await start_run(kernel, "x" * 100)
     job = await take_job(kernel)
     assert await execute(kernel, job) == await execute(kernel, job)
+
+
+async def test_many_spilled_outputs_of_the_last_group_are_fetched_together(
+    make_kernel: MakeKernel, start_run: StartRun, finish: Finish, moments: list[str]
+) -> None:
+    members = [define_stage(f"m{number}", echo, input=Any, output=Any) for number in range(12)]
+    kernel = make_kernel(
+        define_workflow("flow", input=Any).parallel(*members).build(), spill_threshold_bytes=4
+    )
+    run_id = await start_run(kernel, "long enough")
+    before = len(moments)
+    run = await finish(kernel, run_id)
+    assert run.output == {member.id: "long enough" for member in members}
+    # Each stage takes two transactions, and the last outcome one more, whatever the number of outputs.
+    assert moments[before:].count("begin") < 60

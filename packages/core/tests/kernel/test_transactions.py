@@ -19,7 +19,13 @@ from stagewright.commands import (
     JobRef,
     TransitionRun,
 )
-from stagewright.errors import AfterCommitError, DeadlockError, StaleVersionError, TransientError
+from stagewright.errors import (
+    AfterCommitError,
+    DeadlockError,
+    OutcomeUnknownError,
+    StaleVersionError,
+    TransientError,
+)
 from stagewright.memory import InMemoryJobTransport, InMemoryPersistence
 from stagewright.records import DequeuedJob
 from stagewright.status import Status
@@ -90,7 +96,7 @@ async def test_a_crash_at_any_call_of_the_claims_leaves_nothing(
     crashed = await crash_everywhere(kernel, ClaimPendingRuns("w"), contents, fail_at, moments, forget_cues)
     assert {"claim_pending_runs", "create_stage", "enqueue_parallel", "append_outbox_events"} <= set(crashed)
     crashed = await crash_everywhere(kernel, ClaimJobs("w", limit=2), contents, fail_at, moments, forget_cues)
-    assert {"dequeue", "lock_runs", "update_stage", "append_outbox_events"} <= set(crashed)
+    assert {"dequeue", "load_runs", "update_stage", "append_outbox_events"} <= set(crashed)
 
 
 async def test_a_crash_at_any_call_of_cancel_run_leaves_nothing(
@@ -135,8 +141,8 @@ async def test_a_crash_in_the_transaction_of_an_outcome_leaves_the_stage_running
 async def test_a_lost_commit_reply_is_an_error_to_the_caller_and_the_state_stands(
     kernel: Kernel, fail_at: FailAt
 ) -> None:
-    fail_at("committed", error=TransientError("connection lost"))
-    with pytest.raises(TransientError):
+    fail_at("committed", error=OutcomeUnknownError("connection lost"))
+    with pytest.raises(OutcomeUnknownError):
         await kernel.dispatch(CreateRun("flow", 1, idempotency_key="k"))
     (run,) = (await kernel.runs.list()).items
     again = await kernel.dispatch(CreateRun("flow", 1, idempotency_key="k"))
@@ -166,8 +172,8 @@ async def test_no_event_is_there_before_its_transaction_has_committed(
 async def test_a_command_that_fails_leaves_no_event(
     kernel: Kernel, sink: CollectingEventSink, fail_at: FailAt
 ) -> None:
-    fail_at("commit", error=TransientError("gone"))
-    with pytest.raises(TransientError):
+    fail_at("commit", error=ConnectionError("gone"))
+    with pytest.raises(ConnectionError):
         await kernel.dispatch(CreateRun("flow"))
     assert (await kernel.dispatch(FlushOutbox())).published == 0
     assert sink.events == []
@@ -188,7 +194,7 @@ async def test_all_events_of_a_dispatch_share_their_cause(kernel: Kernel, start_
 
 @pytest.mark.guarantee("kernel.conflicts-are-tried-again")
 @pytest.mark.parametrize("conflict", [StaleVersionError("run", "r", 1, 2), DeadlockError("cycle")])
-@pytest.mark.parametrize("moment", ["lock_runs", "update_run", "commit"])
+@pytest.mark.parametrize("moment", ["load_runs", "update_run", "commit"])
 async def test_a_conflict_runs_the_handler_again(
     kernel: Kernel, start_run: StartRun, fail_at: FailAt, conflict: Exception, moment: str
 ) -> None:
@@ -273,8 +279,8 @@ async def test_no_job_is_enqueued_when_the_transaction_rolls_back(
     kernel: Kernel, transport: InMemoryJobTransport, fail_at: FailAt
 ) -> None:
     run_id = (await kernel.dispatch(CreateRun("flow"))).run_id
-    fail_at("commit", error=TransientError("gone"))
-    with pytest.raises(TransientError):
+    fail_at("commit", error=ConnectionError("gone"))
+    with pytest.raises(ConnectionError):
         await kernel.dispatch(ClaimPendingRuns("w"))
     assert await transport.get_jobs_by_run(run_id) == []
 
@@ -282,3 +288,21 @@ async def test_no_job_is_enqueued_when_the_transaction_rolls_back(
 async def test_a_transition_committed_by_somebody_else_is_a_noop(kernel: Kernel, start_run: StartRun) -> None:
     run_id = await start_run(kernel)
     assert (await kernel.dispatch(TransitionRun(run_id))).action == "noop"
+
+
+async def test_what_the_store_could_not_do_this_time_is_done_again(
+    kernel: Kernel, fail_at: Callable[..., None]
+) -> None:
+    fail_at("commit", times=2, error=TransientError("the connection was lost before the commit"))
+    created = await kernel.dispatch(CreateRun("flow", 1))
+    assert await kernel.runs.get(created.run_id) is not None
+    assert len((await kernel.runs.list()).items) == 1
+
+
+async def test_a_store_that_never_can_is_told_after_three_tries(
+    kernel: Kernel, fail_at: Callable[..., None]
+) -> None:
+    fail_at("commit", times=3, error=TransientError("the connection was lost before the commit"))
+    with pytest.raises(TransientError):
+        await kernel.dispatch(CreateRun("flow", 1))
+    assert not (await kernel.runs.list()).items

@@ -72,6 +72,20 @@ def test_what_is_no_scheme_is_refused(scheme: str) -> None:
         AdapterRegistry().add(scheme, plain)
 
 
+def test_an_opener_that_can_not_be_called_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="the opener for 'far' of me: it is of type NoneType"):
+        AdapterRegistry("me").add("far", None)  # type: ignore[arg-type] # the error is under test
+
+
+def test_an_error_about_a_url_says_what_to_do(registry: AdapterRegistry) -> None:
+    with pytest.raises(UnknownSchemeError) as caught:
+        registry.opener_of("stagewright.db")
+    assert str(caught.value) == (
+        "no installed adapter opens 'stagewright.db'; write a URL, or use postgresql:// or postgresql+special:// or "
+        "sqlite://"
+    )
+
+
 def test_claiming_a_scheme_twice_is_refused(registry: AdapterRegistry) -> None:
     with pytest.raises(PluginConflictError, match="scheme 'sqlite'"):
         registry.add("sqlite", with_driver)

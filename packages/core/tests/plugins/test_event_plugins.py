@@ -2,6 +2,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -57,10 +58,30 @@ def test_all_problems_of_a_plugin_come_at_once() -> None:
     assert "its id is empty" in text
 
 
-@pytest.mark.parametrize(("on", "problem"), [("stage:failed", "give a list"), ([], "receives no event")])
-def test_text_or_nothing_to_listen_to_is_refused(on: list[str], problem: str) -> None:
+@pytest.mark.parametrize(
+    ("on", "problem"),
+    [
+        ("stage:failed", "give a list"),
+        ([], "receives no event"),
+        (None, "on=None is no list of event types; write for instance"),
+        (5, "on=5 is no list of event types"),
+        ([5], "there is no event of type 5; the types are"),
+        ([None, "stage:failed"], "there is no event of type None; the types are"),
+        ([int], "there is no event of type <class 'int'>; the types are"),
+        ([[]], r"there is no event of type \[\]; the types are"),
+        (StageFailed, "is no list of event types"),
+    ],
+)
+def test_what_is_no_list_of_event_types_is_refused(on: Any, problem: str) -> None:
     with pytest.raises(DefinitionError, match=problem):
         Plugin("x", "x", on, refuse)
+    with pytest.raises(DefinitionError, match=problem):
+        event_plugin("x", on=on)(refuse)
+
+
+def test_an_id_that_is_no_text_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="its id is 5; it is text"):
+        Plugin(5, "x", ["stage:failed"], refuse)  # type: ignore[arg-type] # the error is under test
 
 
 def test_a_runner_refuses_one_id_twice_and_a_negative_budget() -> None:

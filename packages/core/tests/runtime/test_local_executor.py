@@ -285,3 +285,33 @@ async def test_the_listed_stages_go_elsewhere_unchanged_and_all_others_run_here(
         output="remote"
     )
     assert local.seen == [activity]
+
+
+async def test_a_worker_that_is_cancelled_while_log_lines_are_written_is_cancelled(
+    make_activity: MakeActivity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_executor, "_LOG_INTERVAL", 0)
+    writing, may_end = asyncio.Event(), asyncio.Event()
+
+    async def body(ctx: StageContext[Any]) -> Any:
+        ctx.log("info", "line")
+        await writing.wait()
+
+    async def write_logs(lines: Sequence[LogRecord]) -> None:
+        writing.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            # What a store does when its statement is cancelled: it rolls back, which takes a while.
+            await may_end.wait()
+
+    activity = make_activity(body)
+    activity = replace(activity, resources=replace(activity.resources, write_logs=write_logs))
+    running = asyncio.create_task(run(activity))
+    await writing.wait()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    running.cancel()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running

@@ -9,14 +9,18 @@ from typing import Any
 import click
 
 from stagewright.cli.diagram_command import diagram_command
+from stagewright.cli.log_lines import printable_log_lines
 from stagewright.cli.plugin_commands import add_plugin_commands
 from stagewright.cli.plugins_command import plugins_command
+from stagewright.cli.printable import printable
 from stagewright.cli.run_command import run_command
 from stagewright.errors import (
     DefinitionError,
+    InvalidAdapterError,
     InvalidConfigError,
     InvalidDurationError,
     InvalidInputError,
+    InvalidSettingError,
     PluginConflictError,
     PluginLoadError,
     PortNotServedError,
@@ -30,9 +34,11 @@ __all__ = ["build_application", "run_application"]
 
 _WRONG_USE = (
     DefinitionError,
+    InvalidAdapterError,
     InvalidConfigError,
     InvalidDurationError,
     InvalidInputError,
+    InvalidSettingError,
     PluginConflictError,
     PluginLoadError,
     PortNotServedError,
@@ -88,9 +94,10 @@ def run_application(arguments: Sequence[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal or pipe that can't show a character gets an escape, not an error.
         sys.stdout.reconfigure(errors="backslashreplace")
-    application = build_application(discover_plugins())
     try:
-        answer: Any = application.main(list(arguments), prog_name="stagewright", standalone_mode=False)
+        with printable_log_lines():
+            application = build_application(discover_plugins())
+            answer: Any = application.main(list(arguments), prog_name="stagewright", standalone_mode=False)
     except click.ClickException as error:
         return _failed(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
@@ -106,7 +113,7 @@ def run_application(arguments: Sequence[str]) -> int:
 
 def _failed(message: str, exit_code: int) -> int:
     sys.stdout.flush()
-    click.echo(f"stagewright: {message}", err=True)
+    click.echo(f"stagewright: {printable(message)}", err=True)
     return exit_code
 
 

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from stagewright.cli.printable import one_line
+
 __all__ = ["output_console", "plain_table"]
 
 _PIPE_WIDTH: Final = 1_000
@@ -23,8 +25,8 @@ def output_console() -> Console:
 
 
 def plain_table(head: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
-    """A table without lines."""
-    table = Table(*head, box=box.SIMPLE, pad_edge=False, header_style="bold")
+    """A table without lines; cells are shown in one line, without control characters."""
+    table = Table(*map(one_line, head), box=box.SIMPLE, pad_edge=False, header_style="bold")
     for row in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        table.add_row(*(Text(one_line(cell)) if isinstance(cell, str) else cell for cell in row))
     return table

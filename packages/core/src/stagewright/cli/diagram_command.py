@@ -1,5 +1,6 @@
 import click
 
+from stagewright.cli.printable import printable
 from stagewright.cli.targets import load_target
 
 __all__ = ["diagram_command"]
@@ -13,4 +14,4 @@ def diagram_command(target: str, workflow_id: str | None) -> None:
 
     TARGET is path/to/file.py:name or package.module:name.
     """
-    click.echo(load_target(target).choose(workflow_id).diagram())
+    click.echo(printable(load_target(target).choose(workflow_id).diagram()))

@@ -8,6 +8,9 @@ except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in {"click", "rich"}:
         raise
     from stagewright.cli.missing_extra import run_application
+except KeyboardInterrupt:
+    # Whoever interrupts while the command is still being loaded sees what an interrupt later shows.
+    from stagewright.cli.interrupted import run_application
 
 __all__ = ["main"]
 

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 __all__ = ["run_application"]
 
 _MESSAGE = """\
-stagewright: the command line needs click and rich, which the extra 'cli' brings; install it with
-    pip install "stagewright-core[cli]"
-or, from the root of a clone, with
-    pip install "./packages/core[cli]"
+stagewright: the command line needs click and rich, which the extra 'cli' brings; install it from a clone's root with
+    pip install './packages/core[cli]'
 """
 
 

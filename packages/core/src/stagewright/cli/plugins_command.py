@@ -2,7 +2,8 @@ import click
 from rich.console import Console
 
 from stagewright.cli.console import output_console, plain_table
-from stagewright.plugins import DiscoveredPlugin, PluginSet
+from stagewright.cli.printable import one_line
+from stagewright.plugins import DISABLE_VARIABLE, DiscoveredPlugin, PluginSet
 
 __all__ = ["plugins_command"]
 
@@ -12,12 +13,12 @@ __all__ = ["plugins_command"]
 def plugins_command(plugins: PluginSet) -> None:
     """List the installed plugins, what they bring, and why one isn't loaded."""
     console = output_console()
-    if not plugins:
+    if plugins:
+        brought = {plugin.id: _brought(plugins, plugin) for plugin in plugins}
+        rows = [(plugin.id, plugin.version, plugin.state, brought[plugin.id]) for plugin in plugins]
+        console.print(plain_table(("plugin", "version", "state", "brings"), rows))
+    else:
         console.print("no plugins are installed")
-        return
-    brought = {plugin.id: _brought(plugins, plugin) for plugin in plugins}
-    rows = [(plugin.id, plugin.version, plugin.state, brought[plugin.id]) for plugin in plugins]
-    console.print(plain_table(("plugin", "version", "state", "brings"), rows))
     _print_notes(console, plugins)
 
 
@@ -37,6 +38,9 @@ def _brought(plugins: PluginSet, plugin: DiscoveredPlugin) -> str:
 
 def _print_notes(console: Console, plugins: PluginSet) -> None:
     for plugin in plugins.failed:
-        console.print(f"{plugin.id}: {plugin.problem}", style="red")
+        console.print(one_line(f"{plugin.id}: {plugin.problem}"), style="red")
     for conflict in plugins.conflicts():
-        console.print(str(conflict), style="red")
+        console.print(one_line(str(conflict)), style="red")
+    for name in plugins.unknown_disabled:
+        text = f"warning: {DISABLE_VARIABLE} names {name!r}, and no installed plugin is called that"
+        console.print(one_line(text), style="yellow")

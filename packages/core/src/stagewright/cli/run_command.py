@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from stagewright.cli.printable import one_line
 from stagewright.cli.run_input import read_config, read_input
 from stagewright.cli.run_summary import print_output, print_stages
 from stagewright.cli.run_view import RunView, open_view
@@ -91,6 +92,10 @@ def run_command(
         raise _Interrupted(
             f"interrupted; run {view.run_id} stays as it is" if kept else "interrupted"
         ) from None
+    except SystemExit as error:
+        raise _RunFailure(
+            f"something called sys.exit({error.code!r}); run {view.run_id} was left as it is"
+        ) from None
     except TimeoutError:
         raise _RunFailure(f"run {view.run_id} did not end within {timeout}; it was left as it is") from None
     if not quiet:
@@ -117,4 +122,4 @@ def _reason(run: RunRecord) -> str:
     if run.error is None:
         return f"run {run.id} is {run.status}"
     where = "" if run.error.stage_id is None else f" at stage {run.error.stage_id!r}"
-    return f"run {run.id} is {run.status}{where}: {run.error}"
+    return f"run {run.id} is {run.status}{where}: {one_line(str(run.error))}"

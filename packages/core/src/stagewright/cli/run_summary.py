@@ -1,6 +1,7 @@
 """What is printed when a run has ended."""
 
 import json
+import re
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -9,6 +10,7 @@ import click
 from rich.text import Text
 
 from stagewright.cli.console import output_console, plain_table
+from stagewright.cli.printable import one_line
 from stagewright.definitions import Workflow
 from stagewright.json_values import Json
 from stagewright.records import RunRecord, StageRecord
@@ -24,6 +26,7 @@ STATUS_STYLES: Final = {
     Status.SUSPENDED: "magenta",
 }
 _MOST_LINES: Final = 60
+_CONTROL: Final = re.compile(r"[\x7f-\x9f\u2028\u2029]")
 
 
 def print_stages(workflow: Workflow, run: RunRecord, stages: list[StageRecord]) -> None:
@@ -44,7 +47,7 @@ def print_output(output: Json, *, whole: bool, folder: Path) -> None:
         whole: Print all of it and nothing else; otherwise a long one is cut.
         folder: Paths of files below it are shown relative to it.
     """
-    lines = json.dumps(output, indent=2, ensure_ascii=False).splitlines()
+    lines = _json_text(output).split("\n")
     if whole:
         click.echo("\n".join(lines))
         return
@@ -54,7 +57,7 @@ def print_output(output: Json, *, whole: bool, folder: Path) -> None:
         click.echo(f"… and {len(lines) - _MOST_LINES} lines more; --quiet prints all of it")
     for name, path in _files(output):
         shown = path.relative_to(folder) if path.is_relative_to(folder) else path
-        click.echo(f"{name}: {shown} ({_size_text(path.stat().st_size)})")
+        click.echo(one_line(f"{name}: {shown} ({_size_text(path.stat().st_size)})"))
 
 
 def duration_text(duration: timedelta) -> str:
@@ -64,6 +67,12 @@ def duration_text(duration: timedelta) -> str:
         return f"{seconds:.2f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _json_text(value: Json) -> str:
+    """JSON with every control character as an escape; `json` leaves some of them as they are."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _row(stage_id: str, stage: StageRecord | None) -> tuple[str | Text, ...]:
@@ -92,7 +101,14 @@ def _files(output: Json) -> list[tuple[str, Path]]:
     paths = [
         (name, Path(value)) for name, value in members if isinstance(value, str) and 0 < len(value) < 4096
     ]
-    return [(name, path) for name, path in paths if path.is_absolute() and path.is_file()]
+    return [(name, path) for name, path in paths if path.is_absolute() and _is_file(path)]
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # A text that no file could be called.
+        return False
 
 
 def _size_text(size: int) -> str:

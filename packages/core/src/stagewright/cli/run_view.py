@@ -13,6 +13,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from stagewright.cli.console import output_console, plain_table
+from stagewright.cli.printable import one_line
 from stagewright.cli.run_summary import STATUS_STYLES, duration_text
 from stagewright.definitions import Workflow
 from stagewright.events import (
@@ -72,7 +73,7 @@ class PlainView(RunView):
     def show(self, event: Event) -> None:
         line = _line(event)
         if line is not None:
-            click.echo(line)
+            click.echo(one_line(line))
 
 
 def _line(event: Event) -> str | None:
@@ -149,9 +150,9 @@ class LiveView(RunView):
         rows = [
             (
                 self._mark(state),
-                Text(stage_id),
-                Text(_elapsed(state)),
-                Text(state.note, overflow="ellipsis", no_wrap=True),
+                stage_id,
+                _elapsed(state),
+                Text(one_line(state.note), overflow="ellipsis", no_wrap=True),
             )
             for stage_id, state in self._stages.items()
         ]

@@ -20,6 +20,7 @@ from stagewright.ports import WorkflowRegistry as RegistryPort
 __all__ = ["LoadedTarget", "TargetError", "load_target"]
 
 _OWN_FOLDER: Final = Path(__file__).resolve().parents[1]
+_NOTHING: Final = object()
 
 
 class TargetError(click.ClickException):
@@ -80,12 +81,22 @@ def load_target(text: str) -> LoadedTarget:
     if not colon or not where or not name:
         raise TargetError(f"{text!r} is no target; write path/to/file.py:name or package.module:name")
     module = _imported(where)
+    try:
+        value = _named(module, name)
+        if value is _NOTHING:
+            raise TargetError(f"{where} has no {name!r}{_candidates(module)}")
+        return _as_target(text, value)
+    except TargetError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise TargetError(f"looking at {text} raised {_described(error)}") from error
+
+
+def _named(module: ModuleType, name: str) -> object:
     value: object = module
     for part in name.split("."):
-        if not hasattr(value, part):
-            raise TargetError(f"{where} has no {name!r}{_candidates(module)}")
-        value = getattr(value, part)
-    return _as_target(text, value)
+        value = getattr(value, part, _NOTHING)
+    return value
 
 
 def _imported(where: str) -> ModuleType:
@@ -115,6 +126,9 @@ def _imported_file(path: Path) -> ModuleType:
 
 
 def _imported_module(name: str) -> ModuleType:
+    if name.startswith("."):
+        hint = "; a file is written with its .py" if "/" in name else ""
+        raise TargetError(f"{name!r} is no module; write path/to/file.py:name or package.module:name{hint}")
     sys.path.insert(0, str(Path.cwd()))
     try:
         return importlib.import_module(name)

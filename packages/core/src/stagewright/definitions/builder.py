@@ -16,6 +16,7 @@ from stagewright.definitions.stage_definition import Dependencies
 from stagewright.definitions.workflow import Workflow
 from stagewright.duration import Duration
 from stagewright.errors import DefinitionError
+from stagewright.json_values import shown
 
 __all__ = ["WorkflowBuilder", "define_workflow"]
 
@@ -75,7 +76,7 @@ class WorkflowBuilder:
             config=config,
         )
         try:
-            made = assemble_stage(options, execute, caller_locals=locals_of_caller())
+            made = assemble_stage(options, execute, caller_locals=locals_of_caller(execute))
         except DefinitionError as error:
             return replace(
                 self, _problems=(*self._problems, *(f"{error.subject}: {text}" for text in error.problems))
@@ -84,7 +85,12 @@ class WorkflowBuilder:
 
     def version(self, version: str) -> "WorkflowBuilder":
         """Declare the version of this structure, in the place of the derived one."""
-        if not isinstance(cast(object, version), str) or not version.strip():
+        if not isinstance(cast(object, version), str):
+            fix = 'such as .version("2")'
+            return self._with_problem(
+                f"the version {shown(version)} must be text, {fix}, or leave .version() out"
+            )
+        if not version.strip():
             return self._with_problem(f"the version {version!r} is empty; give text, or leave .version() out")
         return replace(self, _version=version)
 
@@ -97,6 +103,9 @@ class WorkflowBuilder:
         problems = [*self._problems]
         id_problem = workflow_id_problem(self._id)
         problems.extend([id_problem] if id_problem else [])
+        for role, given in (("name", self._name), ("description", self._description)):
+            if given is not None and not isinstance(cast(object, given), str):
+                problems.append(f"{role}={shown(given)} must be text")
         if not self._groups and not self._problems:
             problems.append("it has no stage; add one with .pipe(stage)")
         problems.extend(self._order_problems())

@@ -5,8 +5,10 @@ explains.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from datetime import date, timedelta
+from operator import is_
 from typing import Any, Final, cast
 from uuid import UUID
 
@@ -73,6 +75,8 @@ def is_plainly_kept(value: object, depth: int = 0) -> bool:
 
 def is_plainly_same(before: object, after: object) -> bool:
     """Whether two values, of which one is not inside itself, are equal in value and in type beyond doubt."""
+    if before is after:
+        return True
     kind = type(before)
     if kind is not type(after):
         return False
@@ -84,7 +88,7 @@ def is_plainly_same(before: object, after: object) -> bool:
         )
     if kind is list or kind is tuple:
         one, other = cast("list[object]", before), cast("list[object]", after)
-        return len(one) == len(other) and all(map(is_plainly_same, one, other))
+        return len(one) == len(other) and _are_same(one, other)
     if kind is dict:
         return _is_same_mapping(cast("dict[object, object]", before), cast("dict[object, object]", after))
     state, state_after = _state(before), _state(after)
@@ -94,16 +98,19 @@ def is_plainly_same(before: object, after: object) -> bool:
 def _is_same_mapping(before: dict[Any, object], after: dict[Any, object]) -> bool:
     if len(before) != len(after):
         return False
-    return all(map(is_plainly_same, before, after)) and all(
-        map(is_plainly_same, before.values(), after.values())
-    )
+    return _are_same(before, after) and _are_same(before.values(), after.values())
+
+
+def _are_same(before: Iterable[object], after: Iterable[object]) -> bool:
+    return all(map(is_, before, after)) or all(map(is_plainly_same, before, after))
 
 
 def _state(value: object) -> dict[Any, object] | None:
     """The fields of a model or dataclass that holds nothing else, or None."""
     if isinstance(value, BaseModel):
         members: dict[Any, object] = vars(value)
-        plain = not value.__pydantic_extra__ and len(members) == len(type(value).model_fields)
+        extra, hidden = value.__pydantic_extra__, value.__pydantic_private__
+        plain = not extra and not hidden and len(members) == len(type(value).model_fields)
         return members if plain else None
     if is_dataclass(value) and not isinstance(value, type):
         state = cast("dict[Any, object]", getattr(value, "__dict__", {}))  # a dataclass with slots has none

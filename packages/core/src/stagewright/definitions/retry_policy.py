@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from stagewright.duration import Duration, parse_duration
 from stagewright.errors import DefinitionError, InvalidDurationError, NonRetryableError
@@ -66,6 +66,8 @@ class RetryPolicy:
             name: _pause(value, name, problems)
             for name, value in (("delay", delay), ("max_delay", max_delay))
         }
+        if not isinstance(cast(object, jitter), bool):
+            problems.append(f"jitter={jitter!r} must be True or False")
         if not _is_retry_on(retry_on):
             problems.append(
                 f"retry_on={retry_on!r} must be an exception class, a tuple of them, or a predicate"
@@ -73,7 +75,7 @@ class RetryPolicy:
         if problems:
             raise DefinitionError("RetryPolicy", tuple(problems))
         fields = {"max_attempts": max_attempts, "max_worker_losses": max_worker_losses, **pauses}
-        fields |= {"factor": float(factor), "jitter": bool(jitter), "retry_on": retry_on}
+        fields |= {"factor": float(factor), "jitter": jitter, "retry_on": retry_on}
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 

@@ -87,7 +87,7 @@ def _declared_defaults(annotation: object) -> Json:
             if not field.is_required():
                 value = field.get_default(call_default_factory=True, validated_data={})
                 key = field.serialization_alias or field.alias or name
-                defaults[key] = Schema.of(field.rebuild_annotation()).dump(value, what="a default")
+                defaults[key] = Schema.of(field.rebuild_annotation()).accept(value, what="a default")
     except Exception:  # a default factory is the author's code; a stage with exotic defaults has none to show
         return {}
     return defaults

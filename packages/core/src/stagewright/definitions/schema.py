@@ -8,16 +8,20 @@ import pydantic_core
 from typing_extensions import TypedDict, TypeVar
 
 from stagewright.definitions.codec import Codec, build_codec
-from stagewright.definitions.exactness import Difference, find_coercion, find_difference, refuse_unkeepable
+from stagewright.definitions.coercion import find_coercion
+from stagewright.definitions.exactness import Difference, find_difference, refuse_unkeepable
+from stagewright.definitions.failed_writes import why_unread, why_unwritten
 from stagewright.definitions.json_schema import canonical_json_schema
 from stagewright.definitions.quick_checks import is_exact_json, is_plainly_kept, is_plainly_same
 from stagewright.definitions.schema_problems import problems_of
 from stagewright.errors import DefinitionError, Problem, SchemaMismatchError, ValueNotSerializableError
-from stagewright.json_values import Json, child_path, require_json
+from stagewright.json_values import Json, require_json
 
 __all__ = ["Schema"]
 
 _NUL: Final = rb"\u0000"
+_LONGEST_INTEGER: Final = 4_200
+_DIGITS_AS_ZERO: Final = bytes.maketrans(b"123456789", b"000000000")
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -26,7 +30,12 @@ T_co = TypeVar("T_co", covariant=True)
 class Schema(Generic[T_co]):
     """Any type that a pydantic `TypeAdapter` accepts, held to one rule: a value and its JSON form say the same.
 
-    What is written is read back at once, and refused when it differs in value or type from what went in.
+    What is written is read back at once, and refused when it differs in value or type from what went in. A Python
+    value must be of the declared type already; only a dict may stand for the model, dataclass or typed dict that is
+    declared, and a whole number for an equal float.
+
+    JSON, which `accept` and `load` take, is parsed as pydantic parses JSON: a date is text, a set is a list, the
+    text "5" does for an integer, and `bytes` are base64, so that text given for `bytes` is always decoded.
     """
 
     __slots__ = ("_codec", "_is_native", "_json_schema", "_takes_nothing", "annotation")
@@ -86,7 +95,7 @@ class Schema(Generic[T_co]):
         return self._read(stored, what)
 
     def dump(self, value: object, *, what: str) -> Json:
-        """The JSON form of a value.
+        """The JSON form of a value of the declared type.
 
         Raises:
             SchemaMismatchError: If the value doesn't fit the type.
@@ -100,27 +109,26 @@ class Schema(Generic[T_co]):
             self._require_nothing(value, what)
             return None, cast(T_co, None)
         if self._is_native and _is_json(value):
-            text = pydantic_core.to_json(self._validated(value, what))
+            validated = self._validated(value, what)
+            if not is_plainly_same(value, validated):
+                _refuse_difference(find_coercion(value, validated), what)
+            text = pydantic_core.to_json(validated)
             return cast(Json, pydantic_core.from_json(text)), self._parsed(text)
         if not is_plainly_kept(value):
             refuse_unkeepable(value, what=what)
         validated = self._validated(value, what)
         text = self._written(validated, what)
-        try:
-            back = self._parsed(text)
-        except Exception as error:
-            first = problems_of(error, pydantic_core.from_json(text))[0]
-            problem = f"what is written can't be read back: {first.message}"
-            raise ValueNotSerializableError(what, first.path, problem) from error
+        stored, back = self._read_back(text, validated, what)
         if not is_plainly_same(validated, back):
             _refuse_difference(find_difference(validated, back), what)
-        if validated is not value and not is_plainly_same(value, validated):
+        if not is_plainly_same(value, validated):
             _refuse_difference(find_coercion(value, validated), what)
-        stored = cast(Json, pydantic_core.from_json(text))
-        return (require_json(stored, what=what) if _NUL in text else stored), back
+        return (require_json(stored, what=what) if _is_suspect(text) else stored), back
 
     def accept(self, value: object, *, what: str) -> Json:
         """The JSON form of what a caller gave, once it fits: exact JSON stays as it is, other values are dumped.
+
+        Exact JSON is parsed as pydantic parses JSON, so text given for `bytes` must be base64.
 
         Raises:
             SchemaMismatchError: If it doesn't fit.
@@ -174,7 +182,11 @@ class Schema(Generic[T_co]):
         except DefinitionError:
             raise
         except Exception as error:
-            raise SchemaMismatchError(what, problems_of(error, stored)) from error
+            try:
+                require_json(stored, what=what)
+            except ValueNotSerializableError as odd:
+                raise SchemaMismatchError(what, (Problem(path=odd.path, message=odd.problem),)) from error
+            raise SchemaMismatchError(what, self._problems_of(error, stored)) from error
 
     def _parsed(self, text: bytes) -> T_co:
         return cast(T_co, self.codec.validator.validate_json(text))
@@ -187,14 +199,26 @@ class Schema(Generic[T_co]):
             # Types that are strict in Python may still be written as JSON: a date as text, a tuple as a list.
             if isinstance(value, dict | list) and _is_json(value):
                 return self._read(cast(Json, value), what)
-            raise SchemaMismatchError(what, problems_of(error, value)) from error
+            refuse_unkeepable(value, what=what, with_integers=True)
+            raise SchemaMismatchError(what, self._problems_of(error, value)) from error
 
     def _written(self, validated: object, what: str) -> bytes:
         try:
             return self.codec.serializer.to_json(validated, by_alias=True, round_trip=True, warnings=False)
         except Exception as error:
-            path, problem = _first_undumpable(validated, "$", error)
-            raise ValueNotSerializableError(what, path, problem) from error
+            refuse_unkeepable(validated, what=what, with_integers=True)
+            raise ValueNotSerializableError(what, *why_unwritten(validated, error)) from error
+
+    def _read_back(self, text: bytes, validated: object, what: str) -> tuple[Json, T_co]:
+        try:
+            return cast(Json, pydantic_core.from_json(text)), self._parsed(text)
+        except Exception as error:
+            refuse_unkeepable(validated, what=what, with_integers=True)
+            problems = self._problems_of(error, _readable(text))
+            raise ValueNotSerializableError(what, *why_unread(validated, problems)) from error
+
+    def _problems_of(self, error: Exception, value: object) -> tuple[Problem, ...]:
+        return problems_of(error, value, schema=self.codec.adapter.core_schema)
 
     def _require_nothing(self, value: object, what: str) -> None:
         if value is not None and value != {}:
@@ -204,6 +228,20 @@ class Schema(Generic[T_co]):
 def _refuse_difference(found: Difference | None, what: str) -> None:
     if found is not None:
         raise ValueNotSerializableError(what, *found)
+
+
+def _is_suspect(text: bytes) -> bool:
+    """Whether JSON text may hold what stores can't, which its members are then asked about one by one."""
+    return _NUL in text or (
+        len(text) > _LONGEST_INTEGER and b"0" * _LONGEST_INTEGER in text.translate(_DIGITS_AS_ZERO)
+    )
+
+
+def _readable(text: bytes) -> object:
+    try:
+        return pydantic_core.from_json(text)
+    except ValueError:
+        return None
 
 
 def _is_json(value: object) -> bool:
@@ -226,23 +264,3 @@ def _is_native(annotation: object) -> bool:
     if origin in (Union, UnionType) or origin is list:
         return all(_is_native(argument) for argument in arguments)
     return origin is dict and arguments[0] is str and _is_native(arguments[1])
-
-
-def _first_undumpable(value: object, path: str, error: Exception) -> tuple[str, str]:
-    """Where dumping fails: the smallest member that can't be dumped by itself, else the whole."""
-    members: list[tuple[object, object]] = []
-    if isinstance(value, dict):
-        members = list(cast("dict[object, object]", value).items())
-    elif isinstance(value, list | tuple | set | frozenset):
-        members = list(enumerate(cast("list[object]", value)))
-    elif not isinstance(value, type):
-        members = list(cast("dict[object, object]", getattr(value, "__dict__", {})).items())
-    for key, member in members:
-        try:
-            pydantic_core.to_json(member, by_alias=True, bytes_mode="base64")
-        except Exception as inner:
-            return _first_undumpable(member, child_path(path, key), inner)
-    return (
-        path,
-        f"it can't be written as JSON: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
-    )

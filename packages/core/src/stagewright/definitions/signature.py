@@ -33,12 +33,33 @@ class Missing:
 MISSING: Final = Missing()
 
 
-def locals_of_caller() -> Mapping[str, object]:
-    """The local names of whoever called the function that asks."""
+def locals_of_caller(function: object) -> Mapping[str, object]:
+    """The local names of whoever called the function that asks, and of the functions around the given one.
+
+    Those around it count while they are the ones that called, one the other.
+    """
     frame = inspect.currentframe()
     for _ in range(2):
         frame = frame.f_back if frame is not None else None
-    return {} if frame is None else frame.f_locals
+    if frame is None:
+        return {}
+    enclosing = _enclosing_names(function)
+    scopes = [frame.f_locals]
+    frame = frame.f_back
+    while frame is not None and (frame.f_code.co_filename, frame.f_code.co_qualname) in enclosing:
+        scopes.append(frame.f_locals)
+        frame = frame.f_back
+    return {name: value for scope in reversed(scopes) for name, value in scope.items()}
+
+
+def _enclosing_names(function: object) -> set[tuple[str, str]]:
+    """The file and the qualified name of each function and class body that a function is written in."""
+    plain = inspect.unwrap(cast(Any, _plain_function(function))) if callable(function) else None
+    if not isinstance(plain, FunctionType):
+        return set()
+    parts = plain.__qualname__.split(".")
+    names = {".".join(parts[:count]) for count in range(1, len(parts)) if parts[count - 1] != "<locals>"}
+    return {(plain.__code__.co_filename, name) for name in names}
 
 
 class AnnotationProblem(Exception):
@@ -83,6 +104,11 @@ class FunctionReader:
             for candidate in (self._function, self._plain, called, wrapped)
             if candidate
         )
+
+    @property
+    def is_blocking(self) -> bool:
+        """Whether calling it does the work, so that it needs a thread."""
+        return not self.is_coroutine and not inspect.isasyncgenfunction(self._plain)
 
     @property
     def is_generator(self) -> bool:

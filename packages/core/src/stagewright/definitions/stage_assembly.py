@@ -23,8 +23,9 @@ from stagewright.definitions.signature import (
 from stagewright.definitions.stage import Stage, StageMode
 from stagewright.duration import parse_duration
 from stagewright.errors import DefinitionError, InvalidDurationError
+from stagewright.json_values import shown
 
-__all__ = ["StageOptions", "assemble_stage"]
+__all__ = ["StageOptions", "assemble_stage", "refuse_bare_decorator"]
 
 _MODES: Final = ("sync", "async-batch")
 
@@ -54,11 +55,25 @@ def assemble_stage(
     Raises:
         DefinitionError: Listing everything that is wrong, with the function's name, file and line.
     """
-    if not callable(function):
-        raise DefinitionError(
-            f"stage {options.id!r}", (f"its body must be a function, not {type(function).__name__}",)
-        )
+    if not callable(function) or isinstance(function, type):
+        found = f"the class {function.__name__}" if isinstance(function, type) else type(function).__name__
+        raise DefinitionError(f"stage {options.id!r}", (f"its body must be a function, not {found}",))
     return _Assembly(options, function, caller_locals).stage()
+
+
+def refuse_bare_decorator(id: object) -> None:
+    """Refuse a function in the place of an id.
+
+    Raises:
+        DefinitionError: If `@stage` stands above a function without parentheses.
+    """
+    if not callable(id):
+        return
+    reader = FunctionReader(id, {})
+    name = str(getattr(id, "__name__", ""))
+    example = name if stage_id_problem(name) is None else "my-stage"
+    problem = f'@stage stands above it without an id; write @stage("{example}")'
+    raise DefinitionError(f"stage function {reader.name} ({reader.place})", (problem,))
 
 
 class _Assembly:
@@ -80,12 +95,13 @@ class _Assembly:
             self._problems.append(
                 "a body returns its output and can't yield; collect what it makes and return that"
             )
+        self._require_texts()
         dependencies = self._dependencies()
         retry, timeout = self._retry(), self._timeout()
         mode = self._mode()
         check = self._check_reader()
         given, config = self._context_types()
-        output = self._output(check)
+        output = MISSING if reader.is_generator else self._output(check)
         schemas = {
             "input": Schema.none() if given in (None, NoneType) else self._schema(given, "input"),
             "config": self._schema(config, "config"),
@@ -110,12 +126,14 @@ class _Assembly:
             timeout=timeout,
             mode=mode,
             check_completion=cast("Callable[..., Any] | None", options.check_completion),
-            is_blocking=self._is_blocking(reader),
-            check_is_blocking=check is not None and self._is_blocking(check),
+            is_blocking=reader.is_blocking,
+            check_is_blocking=check is not None and check.is_blocking,
         )
 
-    def _is_blocking(self, reader: FunctionReader) -> bool:
-        return not reader.is_coroutine
+    def _require_texts(self) -> None:
+        for role, given in (("name", self._options.name), ("description", self._options.description)):
+            if given is not None and not isinstance(given, str):
+                self._problems.append(f"{role}={shown(given)} must be text; leave it out for the default")
 
     def _description(self) -> str:
         if self._options.description is not None:
@@ -177,10 +195,9 @@ class _Assembly:
         check = self._options.check_completion
         if check is None:
             return None
-        if not callable(check):
-            self._problems.append(
-                f"check_completion must be a function (state, ctx), not {type(check).__name__}"
-            )
+        if not callable(check) or isinstance(check, type):
+            found = f"the class {check.__name__}" if isinstance(check, type) else type(check).__name__
+            self._problems.append(f"check_completion must be a function (state, ctx), not {found}")
             return None
         return FunctionReader(check, self._locals)
 
@@ -192,7 +209,7 @@ class _Assembly:
             annotation = self._reader.annotation_of(parameters[0].name) if parameters else MISSING
             if given is not MISSING and annotation is MISSING:
                 return given, EmptyConfig if config is MISSING else config
-            found = context_types(annotation, blocking=self._is_blocking(self._reader))
+            found = context_types(annotation, blocking=self._reader.is_blocking)
         except AnnotationProblem as problem:
             self._problems.append(str(problem))
             return MISSING, MISSING
@@ -224,7 +241,7 @@ class _Assembly:
             annotation = check.annotation_of(parameters[0].name)
             context = check.annotation_of(parameters[1].name)
             if context is not MISSING:
-                context_types(context, blocking=self._is_blocking(check))
+                context_types(context, blocking=check.is_blocking)
         except AnnotationProblem as problem:
             self._problems.append(f"check_completion {check.name} ({check.place}): {problem}")
             return MISSING

@@ -10,7 +10,7 @@ from stagewright.definitions.results import NotReady, Ready, StageResult, Suspen
 from stagewright.definitions.retry_policy import RetryPolicy
 from stagewright.definitions.signature import MISSING, locals_of_caller
 from stagewright.definitions.stage import Stage, StageMode
-from stagewright.definitions.stage_assembly import StageOptions, assemble_stage
+from stagewright.definitions.stage_assembly import StageOptions, assemble_stage, refuse_bare_decorator
 from stagewright.duration import Duration
 
 __all__ = ["AnyStage", "BatchStageDecorator", "StageDecorator", "define_stage", "stage"]
@@ -122,6 +122,7 @@ def stage(
     Raises:
         DefinitionError: Listing all problems, with the function's name, file and line.
     """
+    refuse_bare_decorator(id)
     options = StageOptions(
         id=id,
         name=name,
@@ -134,7 +135,7 @@ def stage(
     )
 
     def decorate(function: Callable[..., Any], /) -> AnyStage:
-        return assemble_stage(options, function, caller_locals=locals_of_caller())
+        return assemble_stage(options, function, caller_locals=locals_of_caller(function))
 
     return decorate
 
@@ -235,4 +236,4 @@ def define_stage(
         output=output,
         config=config,
     )
-    return assemble_stage(options, execute, caller_locals=locals_of_caller())
+    return assemble_stage(options, execute, caller_locals=locals_of_caller(execute))

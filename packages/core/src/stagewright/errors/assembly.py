@@ -6,12 +6,32 @@ from stagewright.errors.root import StagewrightError, listed
 
 __all__ = [
     "CapabilityMissingError",
+    "InvalidAdapterError",
+    "InvalidSettingError",
     "MissingDriverError",
     "PluginConflictError",
     "PluginLoadError",
     "PortNotServedError",
     "UnknownSchemeError",
 ]
+
+
+@dataclass(eq=False)
+class InvalidSettingError(StagewrightError, ValueError):
+    """A setting that a kernel or a host can't work with.
+
+    Attributes:
+        setting: The argument's name.
+        value: What was given.
+        problem: What is wrong with it, and the fix.
+    """
+
+    setting: str
+    value: object
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.setting}={self.value!r} {self.problem}"
 
 
 @dataclass(eq=False)
@@ -53,8 +73,32 @@ class PluginConflictError(StagewrightError):
 
 
 @dataclass(eq=False)
+class InvalidAdapterError(StagewrightError):
+    """A plugin claims a URL scheme with something that is no adapter.
+
+    Attributes:
+        plugin: Who claims the scheme.
+        scheme: The scheme.
+        problem: What is wrong with its opener, and the fix.
+    """
+
+    plugin: str
+    scheme: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"the adapter of {self.plugin!r} for {self.scheme!r} URLs can't be used: {self.problem}"
+
+
+@dataclass(eq=False)
 class UnknownSchemeError(StagewrightError):
-    """No installed adapter opens that URL."""
+    """No installed adapter opens that URL.
+
+    Attributes:
+        url: The URL, without its secrets.
+        known: The schemes that can be opened here.
+        failed_plugins: Plugins that failed to load, of which one may have opened it.
+    """
 
     url: str
     known: tuple[str, ...]
@@ -64,7 +108,10 @@ class UnknownSchemeError(StagewrightError):
         failed = (
             f"; plugins that failed to load: {listed(self.failed_plugins)}" if self.failed_plugins else ""
         )
-        return f"no installed adapter opens {self.url!r}; schemes known here: {listed(self.known)}{failed}"
+        scheme, mark, _ = self.url.partition("://")
+        wanted = f"install an adapter that opens {scheme.partition('+')[0]} URLs" if mark else "write a URL"
+        known = " or ".join(f"{name}://" for name in self.known)
+        return f"no installed adapter opens {self.url!r}; {wanted}, or use {known}{failed}"
 
 
 @dataclass(eq=False)

@@ -60,9 +60,12 @@ class InvalidConfigError(_InvalidValueError):
 
 
 class InvalidOutputError(_InvalidValueError):
-    """A stage output that doesn't fit its schema or can't be kept as JSON; `problems` says where."""
+    """An output, metric or artifact that does not fit its schema or has no exact JSON form; `problems` says where."""
 
     value_name = "output"
+
+    def __str__(self) -> str:
+        return f"{self.subject} is refused: " + "; ".join(map(str, self.problems))
 
 
 @dataclass(eq=False)

@@ -8,6 +8,7 @@ __all__ = [
     "BlobNotFoundError",
     "DeadlockError",
     "DuplicateRecordError",
+    "InvalidBlobKeyError",
     "OutcomeUnknownError",
     "RecordNotFoundError",
     "SpilledPayloadUnavailableError",
@@ -97,6 +98,23 @@ class BlobNotFoundError(StagewrightError):
 
     def __str__(self) -> str:
         return f"the blob store has nothing under the key {self.key!r}"
+
+
+@dataclass(eq=False)
+class InvalidBlobKeyError(StagewrightError):
+    """A text that is no key of a blob; nothing was stored.
+
+    Attributes:
+        key: The key as it was given.
+        problem: What is wrong with it.
+    """
+
+    key: str
+    problem: str
+
+    def __str__(self) -> str:
+        shown = repr(self.key) if len(self.key) <= 80 else f"{self.key[:80]!r}…"
+        return f"{shown} is no key for a blob: {self.problem}"
 
 
 @dataclass(eq=False)

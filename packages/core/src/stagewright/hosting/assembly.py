@@ -1,5 +1,6 @@
 """The composition root: ports from URLs, and a kernel over them."""
 
+import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -8,7 +9,7 @@ from typing import Final, TypeAlias, TypeVar, cast
 
 from stagewright.definitions import Workflow, WorkflowRegistry
 from stagewright.duration import Duration
-from stagewright.errors import DefinitionError, PortNotServedError
+from stagewright.errors import DefinitionError, InvalidSettingError, PortNotServedError
 from stagewright.hosting.memory_adapters import built_in_adapters
 from stagewright.kernel import Kernel, Middleware
 from stagewright.plugins import AdapterOptions, AdapterSet, PluginRunner, PluginSet, discover_plugins
@@ -37,6 +38,15 @@ DEFAULT_URL: Final = "sqlite+aiosqlite:///stagewright.db"
 
 Workflows: TypeAlias = Workflow | Iterable[Workflow] | RegistryPort[Workflow]
 """What a process serves: a workflow, several, or any object that finds them with `get(id)`."""
+
+_PORTS: Final = {
+    "url": ("Persistence", "transaction"),
+    "job_transport": ("JobTransport", "enqueue_parallel"),
+    "step_ledger": ("StepLedger", "compare_and_set"),
+    "blob_store": ("BlobStore", "open_write"),
+    "event_sink": ("EventSink", "emit"),
+}
+"""By argument of `open_kernel`: the port, and a method by which something else is told from it."""
 
 _log: Final = logging.getLogger("stagewright.plugins")
 
@@ -67,7 +77,7 @@ async def open_kernel(  # noqa: D417 - the kernel's own arguments are described 
 
     Args:
         workflows: A workflow, several of them, or a registry.
-        url: Where the state of runs is kept, such as `memory://`, which is new and empty each time.
+        url: Where runs are kept. `memory://` is new and empty each time; the default needs an adapter for sqlite URLs.
         job_transport, blob_store, step_ledger: Each a URL or the port itself; left out, `url` serves it.
         event_sink: Who receives events; by default the event plugins of all installed plugins.
         clock: The source of time; by default the adapter's, or else the machine's.
@@ -78,8 +88,8 @@ async def open_kernel(  # noqa: D417 - the kernel's own arguments are described 
         plugins: What is installed; None finds out, an empty `PluginSet()` leaves all of it aside.
 
     Raises:
-        UnknownSchemeError, PluginConflictError: If no adapter opens one of the URLs, or two plugins claim it.
-        PortNotServedError: If a URL doesn't serve the port it was given for.
+        InvalidSettingError, DefinitionError: If an argument is none of what it may be.
+        UnknownSchemeError, PluginConflictError, InvalidAdapterError, PortNotServedError: If a URL can't serve its port.
     """
     given = _GivenPorts(url, job_transport, step_ledger, blob_store, event_sink)
     registry = _registry_of(workflows)
@@ -111,6 +121,16 @@ class _GivenPorts:
     step_ledger: str | StepLedger | None
     blob_store: str | BlobStore | None
     event_sink: str | EventSink | None
+
+    def __post_init__(self) -> None:
+        for name, (port, method) in _PORTS.items():
+            given: object = getattr(self, name)
+            if isinstance(given, str) or (given is None and name != "url"):
+                continue
+            if not callable(getattr(given, method, None)) or inspect.isclass(given):
+                shown = redacted(given.decode(errors="replace")) if isinstance(given, bytes) else given
+                problem = f"must be a URL, such as 'memory://', or an object with the methods of {port}"
+                raise InvalidSettingError(name, shown, problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,8 +221,8 @@ class _Ports:
 
     async def _served_by(self, url: str) -> AdapterSet:
         if url not in self._opened:
-            opener = self._registry.opener_of(url, failed_plugins=self._failed)
-            self._opened[url] = await self._stack.enter_async_context(opener(url, self._options))
+            opening = self._registry.open(url, self._options, failed_plugins=self._failed)
+            self._opened[url] = await self._stack.enter_async_context(opening)
         return self._opened[url]
 
 

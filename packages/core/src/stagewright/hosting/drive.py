@@ -1,23 +1,30 @@
 """Driving one run to its end in this process: what a deployment spreads over its hosts, in one small loop."""
 
 import asyncio
+import logging
 from collections.abc import Callable
-from datetime import timedelta
+from dataclasses import dataclass, field
 from typing import Final
 
 from stagewright.commands import ClaimJobs, ClaimPendingRuns, FlushOutbox
-from stagewright.errors import RunNotFoundError, RunStalledError
+from stagewright.duration import Duration, parse_duration
+from stagewright.errors import InvalidSettingError, RunNotFoundError, RunStalledError
 from stagewright.events import Event, event_of_record
-from stagewright.hosting.job_runner import run_job
+from stagewright.hosting.job_runner import hand_back, run_job
 from stagewright.kernel import Kernel
 from stagewright.records import DequeuedJob, RunRecord
+from stagewright.runtime.abort import AbortSource
 from stagewright.status import TERMINAL_RUN_STATUSES, Status
 
 __all__ = ["drive_run"]
 
 _WORKER_ID: Final = "drive"
 _LOOK_AGAIN: Final = 0.05
+_LOOKS_UNTIL_STALLED: Final = 20
+_ABORT_GRACE: Final = 5.0
+_DELIVERY_PATIENCE: Final = 10.0
 _EVENTS_AT_ONCE: Final = 500
+_log: Final = logging.getLogger("stagewright.host")
 
 
 async def drive_run(
@@ -26,18 +33,21 @@ async def drive_run(
     *,
     concurrency: int = 4,
     on_event: Callable[[Event], None] | None = None,
-    timeout: timedelta | None = None,
+    timeout: Duration | None = None,
 ) -> RunRecord:
     """Claim runs, execute jobs and deliver events until a run has ended.
 
-    Other runs of the same store that this kernel serves are moved along with it.
+    Other runs of the same store that this kernel serves are moved along with it, and bodies of theirs that were begun
+    here end before this returns. Several drivers may work on one store at once. A body whose run is cancelled is told
+    by `ctx.abort`; after five seconds more it is cancelled, or left to its thread if it is a plain `def`.
 
     Args:
         kernel: The kernel.
         run_id: The run to end.
         concurrency: How many bodies run at a time.
-        on_event: Called for each event of the run, in order, as soon as it has committed.
-        timeout: How long to go on; bodies that still run then are cancelled.
+        on_event: Called for each event of the run, in order, soon after it has committed.
+        timeout: How long to go on. Bodies that still run then are told to stop and cancelled, and their jobs are
+            handed back, to be taken up by whoever comes next.
 
     Returns:
         The run, COMPLETED, FAILED or CANCELLED.
@@ -46,11 +56,28 @@ async def drive_run(
         RunNotFoundError: If there is no such run.
         RunStalledError: If nothing in this process can move the run any more.
         TimeoutError: If the run didn't end in time.
+        InvalidDurationError: If `timeout` is no duration.
+        InvalidSettingError: If `concurrency` is no whole number of at least 1.
     """
+    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+        raise InvalidSettingError("concurrency", concurrency, "must be a whole number of at least 1")
+    limit = None if timeout is None else parse_duration(timeout, field="timeout")
     driver = _Driver(kernel, run_id, concurrency, on_event)
-    seconds = None if timeout is None else timeout.total_seconds()
-    async with asyncio.timeout(seconds):
-        return await driver.drive()
+    clock = asyncio.timeout(None if limit is None else limit.total_seconds())
+    try:
+        async with clock:
+            return await driver.drive()
+    except TimeoutError as error:
+        if limit is None or not clock.expired():
+            raise
+        raise TimeoutError(f"run {run_id!r} did not end within {limit.total_seconds():g} s") from error
+
+
+@dataclass(slots=True)
+class _Execution:
+    job: DequeuedJob
+    abort: AbortSource = field(default_factory=AbortSource)
+    told_at: float | None = None
 
 
 class _Driver:
@@ -62,7 +89,8 @@ class _Driver:
         self._concurrency = concurrency
         self._on_event = on_event
         self._seen = 0
-        self._executing: set[asyncio.Task[None]] = set()
+        self._idle_looks = 0
+        self._executing: dict[asyncio.Task[None], _Execution] = {}
 
     async def drive(self) -> RunRecord:
         try:
@@ -73,14 +101,13 @@ class _Driver:
                 await self._report()
                 if run.status in TERMINAL_RUN_STATUSES:
                     return await self._finish(run)
-                if not await self._take_work() and not self._executing:
+                if await self._take_work() or self._executing:
+                    self._idle_looks = 0
+                    await self._look_after_bodies()
+                else:
                     await self._wait_or_stall(run)
-                elif self._executing:
-                    await self._settle_finished()
         finally:
-            for task in self._executing:
-                task.cancel()
-            await asyncio.gather(*self._executing, return_exceptions=True)
+            await self._hand_back_all()
 
     async def _take_work(self) -> bool:
         claimed = await self._kernel.dispatch(ClaimPendingRuns(_WORKER_ID))
@@ -88,25 +115,57 @@ class _Driver:
         jobs: tuple[DequeuedJob, ...] = ()
         if free > 0:
             jobs = (await self._kernel.dispatch(ClaimJobs(_WORKER_ID, limit=free))).jobs
-        self._executing |= {asyncio.create_task(run_job(self._kernel, job)) for job in jobs}
+        for job in jobs:
+            execution = _Execution(job)
+            task = asyncio.create_task(run_job(self._kernel, job, abort=execution.abort))
+            self._executing[task] = execution
         return bool(claimed.claimed or jobs)
 
-    async def _settle_finished(self) -> None:
-        done, self._executing = await asyncio.wait(
+    async def _look_after_bodies(self) -> None:
+        """Wait for one to end, at most for a moment, and tell those whose run was cancelled."""
+        if not self._executing:
+            return
+        done, _ = await asyncio.wait(
             self._executing, timeout=_LOOK_AGAIN, return_when=asyncio.FIRST_COMPLETED
         )
         for task in done:
-            task.result()
+            del self._executing[task]
+            if not task.cancelled():
+                task.result()
+        await self._tell_cancelled()
+
+    async def _tell_cancelled(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for run_id in {execution.job.run_id for execution in self._executing.values()}:
+            status = await self._kernel.ports.persistence.get_run_status(run_id)
+            if status is not Status.CANCELLED:
+                continue
+            for task, execution in self._executing.items():
+                if execution.job.run_id != run_id:
+                    continue
+                if execution.told_at is None:
+                    execution.told_at = now
+                    execution.abort.set("cancelled")
+                elif now - execution.told_at >= _ABORT_GRACE:
+                    task.cancel()
 
     async def _wait_or_stall(self, run: RunRecord) -> None:
-        """Nothing is claimable and nothing runs: wait for a retry that isn't due, or say what is in the way."""
+        """Nothing is claimable and nothing runs here: wait for what others do, or say what is in the way."""
+        if not self._serves(run):
+            version = run.definition_version
+            reason = f"this process doesn't serve version {version!r} of workflow {run.workflow_id!r}"
+            raise RunStalledError(run.id, run.status, reason)
+        self._idle_looks = 0 if await self._can_still_move(run) else self._idle_looks + 1
+        # Between two looks another driver may hold what will move the run; only a lasting standstill is one.
+        if self._idle_looks >= _LOOKS_UNTIL_STALLED:
+            raise RunStalledError(run.id, run.status, await self._obstacle(run))
+        await asyncio.sleep(_LOOK_AGAIN)
+
+    async def _can_still_move(self, run: RunRecord) -> bool:
+        if run.status is Status.PENDING:
+            return True
         jobs = await self._kernel.ports.job_transport.get_jobs_by_run(run.id)
-        if any(job.status is Status.PENDING or job.status is Status.RUNNING for job in jobs) and self._serves(
-            run
-        ):
-            await asyncio.sleep(_LOOK_AGAIN)
-            return
-        raise RunStalledError(run.id, run.status, await self._obstacle(run))
+        return any(job.status is Status.PENDING or job.status is Status.RUNNING for job in jobs)
 
     def _serves(self, run: RunRecord) -> bool:
         served = self._kernel.served_definitions()
@@ -114,8 +173,6 @@ class _Driver:
         return served is None or any(pair == (one.workflow_id, one.version) for one in served)
 
     async def _obstacle(self, run: RunRecord) -> str:
-        if not self._serves(run):
-            return f"this process doesn't serve version {run.definition_version!r} of workflow {run.workflow_id!r}"
         stages = await self._kernel.runs.stages(run.id)
         waiting = [stage.stage_id for stage in stages if stage.status is Status.SUSPENDED]
         if waiting:
@@ -123,14 +180,25 @@ class _Driver:
         return "no job of it is left to execute"
 
     async def _finish(self, run: RunRecord) -> RunRecord:
-        """Let bodies of other runs end, then deliver what there is to deliver."""
-        if self._executing:
-            await asyncio.wait(self._executing)
-            await self._settle_finished()
-        while True:
-            flushed = await self._kernel.dispatch(FlushOutbox())
-            if not flushed.published:
-                return run
+        """Let begun bodies end, then deliver what there is to deliver, for a while."""
+        while self._executing:
+            await self._look_after_bodies()
+        try:
+            async with asyncio.timeout(_DELIVERY_PATIENCE):
+                while (await self._kernel.dispatch(FlushOutbox())).published:
+                    pass
+        except TimeoutError:
+            _log.warning("the event sink is slow; the events of run %s stay in the outbox", run.id)
+        return run
+
+    async def _hand_back_all(self) -> None:
+        left, self._executing = self._executing, {}
+        for task, execution in left.items():
+            execution.abort.set("shutdown")
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        for execution in left.values():
+            await hand_back(self._kernel, execution.job)
 
     async def _report(self) -> None:
         if self._on_event is None:

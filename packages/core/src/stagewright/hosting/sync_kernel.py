@@ -1,20 +1,26 @@
 """The kernel for code without an event loop: one thread with a loop, and a kernel in it."""
 
 import asyncio
+import inspect
 import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Final, Self, TypeVar, overload
 
+from stagewright.errors import InvalidSettingError
 from stagewright.kernel import Kernel
 from stagewright.kernel.command import Command
 
 __all__ = ["SyncKernel"]
 
 R = TypeVar("R")
+
+_FACTORY: Final = (
+    "must be a function that opens a kernel, as in SyncKernel(lambda: open_kernel(workflow, url))"
+)
 
 KernelFactory = Callable[[], AbstractAsyncContextManager[Kernel]]
 
@@ -33,8 +39,12 @@ class SyncKernel:
             kernel_factory: Called once, in the new thread; gives an async context manager of a kernel.
 
         Raises:
+            InvalidSettingError: If it can't be called, or gives something else.
             Exception: Whatever opening the kernel raises.
         """
+        # An async context manager made by a decorated function can be called as well, as a decorator.
+        if not callable(kernel_factory) or isinstance(kernel_factory, AbstractAsyncContextManager):
+            raise InvalidSettingError("kernel_factory", kernel_factory, _FACTORY)
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._loop = asyncio.new_event_loop()
@@ -145,7 +155,12 @@ class SyncKernel:
             self._ended.set_result(None)
 
     async def _keep_open(self, kernel_factory: KernelFactory) -> None:
-        async with kernel_factory() as kernel:
+        opening: object = kernel_factory()
+        if not isinstance(opening, AbstractAsyncContextManager):
+            if inspect.iscoroutine(opening):
+                opening.close()
+            raise InvalidSettingError("kernel_factory", kernel_factory, f"gave {opening!r}; it {_FACTORY}")
+        async with opening as kernel:
             self._opened.set_result(kernel)
             await self._leave.wait()
             under_way = [asyncio.wrap_future(future) for future in tuple(self._under_way)]

@@ -1,24 +1,19 @@
 """Commands that carry a key are carried out once; a repetition gets the first answer."""
 
-import hashlib
-import json
 from collections.abc import Awaitable, Callable
-from dataclasses import fields
-from typing import Any, Final, TypeVar, cast
-
-from pydantic_core import to_jsonable_python
+from typing import Any, TypeVar, cast
 
 from stagewright.errors import IdempotencyInProgressError, IdempotencyKeyReusedError
 from stagewright.json_values import Json
 from stagewright.kernel.command import Command, adapter_of
 from stagewright.kernel.context import KernelPorts
+from stagewright.kernel.fingerprint import fingerprint_of
 from stagewright.ports import IdempotencyStore
 from stagewright.records import KeyAcquired, KeyCompleted, KeyInProgress
 
 __all__ = ["KeyedCommand"]
 
 R = TypeVar("R")
-_NOT_IN_FINGERPRINT: Final = frozenset({"idempotency_key", "abort"})
 
 
 class KeyedCommand:
@@ -36,7 +31,7 @@ class KeyedCommand:
         self._key = key
         self._type = command.type
         self._adapter = adapter_of(cast(Any, result_type))
-        self._fingerprint = _fingerprint(command)
+        self._fingerprint = fingerprint_of(command)
 
     async def once(self, store: IdempotencyStore, work: Callable[[], Awaitable[R]]) -> R:
         """Do the work and keep its result, both in the store's transaction; or answer what is kept already."""
@@ -81,22 +76,3 @@ class KeyedCommand:
     async def release(self, store: IdempotencyStore) -> None:
         """Forget the key, so that the command can be sent again."""
         await store.release_idempotency_key(self._key, self._type)
-
-
-def _fingerprint(command: Command[Any]) -> str:
-    values = {
-        field.name: getattr(command, field.name)
-        for field in fields(command)  # type: ignore[arg-type]  # commands are dataclasses
-        if field.name not in _NOT_IN_FINGERPRINT
-    }
-    try:
-        plain = to_jsonable_python(values, by_alias=True, inf_nan_mode="strings", fallback=_type_name)
-        text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
-    except ValueError:
-        # A value that JSON can't hold is refused by the handler; until then its command is like no other.
-        text = _type_name(values)
-    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()
-
-
-def _type_name(value: object) -> str:
-    return f"<{type(value).__module__}.{type(value).__qualname__}>"

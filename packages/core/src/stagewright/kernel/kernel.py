@@ -5,7 +5,13 @@ from datetime import timedelta
 from typing import Any, TypeAlias, TypeVar, cast, overload
 
 from stagewright.duration import Duration, parse_duration
-from stagewright.errors import CapabilityMissingError, InvalidCommandError, InvalidDurationError, Problem
+from stagewright.errors import (
+    CapabilityMissingError,
+    InvalidCommandError,
+    InvalidDurationError,
+    InvalidSettingError,
+    Problem,
+)
 from stagewright.kernel.command import Command, checked_command
 from stagewright.kernel.context import DEFAULT_MAX_RETRIES, KernelPorts, KernelSettings, Registry
 from stagewright.kernel.dispatch_table import ROUTES, Route, TransactionMode
@@ -63,7 +69,8 @@ class Kernel:
     Raises:
         CapabilityMissingError: If there is nothing to read runs from.
         InvalidDurationError: If `idempotency_stale_after` is no duration.
-        ValueError: If `spill_threshold_bytes` is negative or no number.
+        InvalidSettingError: If `spill_threshold_bytes` is negative or no number, a middleware can't be called, or the
+            sink has no `emit`.
     """
 
     def __init__(
@@ -85,10 +92,7 @@ class Kernel:
         idempotency_stale_after: Duration | None = "10m",
         run_reader: RunReader | None = None,
     ) -> None:
-        if not spill_threshold_bytes >= 0:
-            raise ValueError(
-                f"spill_threshold_bytes={spill_threshold_bytes!r} must be a number of bytes, zero or more"
-            )
+        _check_settings(event_sink, middleware, spill_threshold_bytes)
         settings = KernelSettings(
             spill_threshold_bytes=spill_threshold_bytes,
             idempotency_stale_after=_stale_after(idempotency_stale_after),
@@ -137,7 +141,8 @@ class Kernel:
         route, checked = _routed(command)
 
         async def innermost(given: Command[Any]) -> Any:
-            return await self._carry_out(route, given)
+            # A middleware may pass on another command than it was given.
+            return await self._carry_out(*((route, checked) if given is checked else _routed(given)))
 
         call: CallNext = innermost
         for middleware in reversed(self._middleware):
@@ -197,6 +202,20 @@ def _reader_of(persistence: Persistence) -> RunReader:
     if isinstance(persistence, RunReader):
         return persistence
     raise CapabilityMissingError(type(persistence).__name__, "RunReader", "give the kernel a run_reader")
+
+
+def _check_settings(event_sink: object, middleware: Sequence[object], spill_threshold_bytes: object) -> None:
+    number = spill_threshold_bytes
+    if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0:
+        raise InvalidSettingError("spill_threshold_bytes", number, "must be a number of bytes, zero or more")
+    for one in middleware:
+        if not callable(one):
+            problem = "must be functions of a command and of what calls the next"
+            raise InvalidSettingError("middleware", one, problem)
+    if not callable(getattr(event_sink, "emit", None)):
+        raise InvalidSettingError(
+            "event_sink", event_sink, "must have a method `async def emit(self, event)`"
+        )
 
 
 def _stale_after(value: Duration | None) -> timedelta | None:

@@ -1,12 +1,12 @@
 """One transaction of the kernel, with what belongs to it: events, jobs, wake-ups and work for after the commit."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeVar, cast
 
-from stagewright.errors import AfterCommitError, DeadlockError, StaleVersionError
+from stagewright.errors import AfterCommitError, StaleVersionError, TransientError
 from stagewright.events import Event, event_payload
 from stagewright.kernel.context import KernelPorts
 from stagewright.ports import Enlistable, JobTransport, Persistence, WorkNotifier
@@ -16,16 +16,17 @@ __all__ = ["UnitOfWork", "in_transaction"]
 
 R = TypeVar("R")
 _TRIES: Final = 3
-_MOST_FETCHES: Final = 1_000
 
 
-class _FetchOutsideError(Exception):
-    """Ends a transaction that needs something slow, so that it is fetched with no transaction open."""
+class _FetchOutside(BaseException):
+    """Ends a transaction that needs something slow, so that it is fetched with no transaction open.
 
-    def __init__(self, key: str, fetch: Callable[[], Awaitable[object]]) -> None:
-        super().__init__(key)
-        self.key = key
-        self.fetch = fetch
+    It is no `Exception`, so that a handler that goes on after a failure lets it pass.
+    """
+
+    def __init__(self, missing: Mapping[str, Callable[[], Awaitable[object]]]) -> None:
+        super().__init__(*missing)
+        self.missing = missing
 
 
 @dataclass(slots=True)
@@ -84,9 +85,14 @@ class UnitOfWork:
 
     def fetched(self, key: str, fetch: Callable[[], Awaitable[R]]) -> R:
         """What `fetch` gives, fetched while no transaction is open: the first call starts the transaction over."""
-        if key not in self._fetched:
-            raise _FetchOutsideError(key, fetch)
-        return cast(R, self._fetched[key])
+        return self.all_fetched({key: fetch})[key]
+
+    def all_fetched(self, fetches: Mapping[str, Callable[[], Awaitable[R]]]) -> dict[str, R]:
+        """Like `fetched`, for several values at once: together they start the transaction over once."""
+        missing = {key: fetch for key, fetch in fetches.items() if key not in self._fetched}
+        if missing:
+            raise _FetchOutside(missing)
+        return {key: cast(R, self._fetched[key]) for key in fetches}
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
@@ -149,8 +155,8 @@ async def in_transaction(
 ) -> R:
     """Run `work` in a transaction of its own, then what it left for after the commit.
 
-    A stale version or a deadlock starts it over in a new transaction, three times in all. So does something slow
-    that it asked to have fetched; the work must bear that.
+    A stale version, or a store that couldn't do it this time, starts it over in a new transaction, three times in all.
+    So does something slow that it asked to have fetched; the work must bear that.
 
     Raises:
         AfterCommitError: If the transaction has committed and something that was to follow failed.
@@ -164,15 +170,14 @@ async def in_transaction(
                 unit = UnitOfWork(ports, tx, now=ports.clock.now(), causation_id=causation, fetched=fetched)
                 result = await work(unit)
                 left = await unit.finish()
-        except (StaleVersionError, DeadlockError):
+        except (StaleVersionError, TransientError):
             conflicts += 1
             if conflicts >= _TRIES:
                 raise
             continue
-        except _FetchOutsideError as needed:
-            if len(fetched) >= _MOST_FETCHES:
-                raise
-            fetched[needed.key] = await needed.fetch()
+        except _FetchOutside as needed:
+            for key, fetch in needed.missing.items():
+                fetched[key] = await fetch()
             continue
         await _run_all(left)
         return result

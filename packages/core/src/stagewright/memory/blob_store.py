@@ -1,6 +1,7 @@
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
+from stagewright.blob_keys import require_blob_key
 from stagewright.errors import BlobNotFoundError
 from stagewright.memory.connection import Connection
 from stagewright.memory.rows import BlobRow
@@ -19,7 +20,8 @@ class InMemoryBlobStore(Connection):
         self, key: str, data: bytes, *, content_type: str | None = None, if_absent: bool = False
     ) -> bool:
         """Store bytes under a key; False if `if_absent` and there is a blob already."""
-        blobs = self._database.blobs
+        require_blob_key(key)
+        blobs, kept = self._database.blobs, bytes(data)
         async with self._statement("blob_store.put") as tx:
             lock = (blobs.name, key)
             locked_here = await tx.lock(lock)
@@ -27,7 +29,7 @@ class InMemoryBlobStore(Connection):
                 if locked_here:
                     tx.unlock(lock)
                 return False
-            tx.put(blobs, BlobRow(key, bytes(data), content_type))
+            tx.put(blobs, BlobRow(key, kept, content_type))
             return True
 
     async def get(self, key: str) -> bytes:
@@ -69,6 +71,7 @@ class InMemoryBlobStore(Connection):
     @asynccontextmanager
     async def open_write(self, key: str, *, content_type: str | None = None) -> AsyncIterator["_Writer"]:
         """Write a blob piece by piece; it appears when the block ends without an error."""
+        require_blob_key(key)
         writer = _Writer()
         yield writer
         await self.put(key, writer.content(), content_type=content_type)

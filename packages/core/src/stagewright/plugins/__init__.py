@@ -2,13 +2,14 @@
 
 from stagewright.plugins import hookspecs
 from stagewright.plugins.adapters import AdapterOpener, AdapterOptions, AdapterRegistry, AdapterSet
-from stagewright.plugins.discovery import DiscoveredPlugin, PluginSet, discover_plugins
+from stagewright.plugins.discovery import DISABLE_VARIABLE, DiscoveredPlugin, PluginSet, discover_plugins
 from stagewright.plugins.event_plugins import EventHandler, Plugin, PluginRunner, event_plugin
 from stagewright.plugins.hookspecs import hookimpl
 from stagewright.plugins.hosts import Host, HostFactory, HostRegistry
 from stagewright.plugins.middleware import DispatchMiddleware
 
 __all__ = [
+    "DISABLE_VARIABLE",
     "AdapterOpener",
     "AdapterOptions",
     "AdapterRegistry",

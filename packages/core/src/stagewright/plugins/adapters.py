@@ -1,12 +1,13 @@
 """Which adapter opens which URL."""
 
+import inspect
 import re
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, fields
 from typing import Final, TypeAlias
 
-from stagewright.errors import DefinitionError, PluginConflictError, UnknownSchemeError
+from stagewright.errors import DefinitionError, InvalidAdapterError, PluginConflictError, UnknownSchemeError
 from stagewright.ports import (
     AICallLogger,
     BlobStore,
@@ -106,7 +107,7 @@ class AdapterRegistry:
             opener: Opens a URL of this scheme, given as the application wrote it.
 
         Raises:
-            DefinitionError: If it is no scheme.
+            DefinitionError: If it is no scheme, or the opener can't be called.
             PluginConflictError: If this registry's owner claimed it before.
         """
         if not _SCHEME.fullmatch(scheme):
@@ -114,6 +115,9 @@ class AdapterRegistry:
                 f"scheme {scheme!r} of {self.owner}",
                 ("a scheme is lower-case letters, digits, '+', '-' and '.', without '://'",),
             )
+        if not callable(opener):
+            what = f"the opener for {scheme!r} of {self.owner}"
+            raise DefinitionError(what, (f"it is of type {type(opener).__name__} and can't be called",))
         claims = self._claims.setdefault(scheme, [])
         if any(owner == self.owner for owner, _ in claims):
             raise PluginConflictError(f"scheme {scheme!r}", (self.owner, self.owner))
@@ -135,13 +139,34 @@ class AdapterRegistry:
             UnknownSchemeError: If nobody claims the scheme, or the text is no URL.
             PluginConflictError: If two plugins do.
         """
+        return self._claim_of(url, failed_plugins)[1]
+
+    @asynccontextmanager
+    async def open(
+        self, url: str, options: AdapterOptions, *, failed_plugins: tuple[str, ...] = ()
+    ) -> AsyncIterator[AdapterSet]:
+        """Open a URL with the opener for it, and close it on leaving.
+
+        Raises:
+            UnknownSchemeError, PluginConflictError: As `opener_of` does.
+            InvalidAdapterError: If what was claimed for the scheme is no opener.
+        """
+        owner, opener = self._claim_of(url, failed_plugins)
+        async with _entered(opener, url, options, owner) as served:
+            if not isinstance(served, AdapterSet):
+                raise InvalidAdapterError(
+                    owner, scheme_of(url), f"it gave {_kind(served)}, and an AdapterSet is needed"
+                )
+            yield served
+
+    def _claim_of(self, url: str, failed_plugins: tuple[str, ...]) -> tuple[str, AdapterOpener]:
         exact = scheme_of(url)
         for scheme in (exact, exact.partition("+")[0]):
             claims = self._claims.get(scheme, [])
             if len(claims) > 1:
                 raise _conflict(scheme, claims)
             if claims:
-                return claims[0][1]
+                return claims[0]
         raise UnknownSchemeError(redacted(url), self.schemes, failed_plugins)
 
 
@@ -154,6 +179,33 @@ def scheme_of(url: str) -> str:
 def redacted(url: str) -> str:
     """A URL as it may be shown: without its password, and without values of parameters that sound secret."""
     return _SECRET_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
+
+
+def _entered(
+    opener: AdapterOpener, url: str, options: AdapterOptions, owner: str
+) -> AbstractAsyncContextManager[object]:
+    """What the opener gives, once it is sure that it can be entered."""
+    try:
+        inspect.signature(opener).bind(url, options)
+    except TypeError as error:
+        problem = f"its opener takes other arguments than a URL and AdapterOptions: {error}"
+        raise InvalidAdapterError(owner, scheme_of(url), problem) from None
+    except ValueError:  # Written in C, where a signature may be missing.
+        pass
+    opened: object = opener(url, options)
+    if isinstance(opened, AbstractAsyncContextManager):
+        return opened
+    if inspect.iscoroutine(opened):
+        opened.close()
+    problem = (
+        f"its opener returned {_kind(opened)}, and an async context manager is needed; "
+        "decorate it with @asynccontextmanager and let it yield an AdapterSet"
+    )
+    raise InvalidAdapterError(owner, scheme_of(url), problem)
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"an object of type {type(value).__name__}"
 
 
 def _conflict(scheme: str, claims: list[tuple[str, AdapterOpener]]) -> PluginConflictError:

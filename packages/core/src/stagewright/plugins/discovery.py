@@ -56,7 +56,7 @@ class DiscoveredPlugin:
             return []
         try:
             answers: list[Any] = getattr(self.manager.hook, hook)(**arguments)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self.fail(f"{hook} raised {_described(error)}")
             return []
         return answers
@@ -65,9 +65,17 @@ class DiscoveredPlugin:
 class PluginSet:
     """The plugins of a process, loaded or not."""
 
-    def __init__(self, plugins: Iterable[DiscoveredPlugin] = ()) -> None:
-        """Keep plugins in the order in which they are asked."""
+    def __init__(
+        self, plugins: Iterable[DiscoveredPlugin] = (), *, unknown_disabled: Iterable[str] = ()
+    ) -> None:
+        """Keep plugins in the order in which they are asked.
+
+        Args:
+            plugins: The plugins.
+            unknown_disabled: Names that were disabled and that no plugin has.
+        """
         self._plugins = tuple(plugins)
+        self.unknown_disabled = tuple(unknown_disabled)
 
     def __iter__(self) -> Iterator[DiscoveredPlugin]:
         return iter(self._plugins)
@@ -87,7 +95,8 @@ class PluginSet:
             name: Registers it as `application:name`.
             plugin: A module or an object with hooks.
         """
-        return PluginSet((*self, _registered(f"application:{name}", "", lambda: plugin)))
+        added = _registered(f"application:{name}", "", lambda: plugin)
+        return PluginSet((*self, added), unknown_disabled=self.unknown_disabled)
 
     def require(self, name: str) -> DiscoveredPlugin:
         """The loaded plugin of that name, given as an entry-point name or as `distribution:name`.
@@ -183,10 +192,14 @@ def discover_plugins(environment: Mapping[str, str] | None = None) -> PluginSet:
         All of them, sorted by `distribution:name`, those that failed and those that are disabled included.
     """
     text = (os.environ if environment is None else environment).get(DISABLE_VARIABLE, "")
-    disabled = {name.strip() for name in text.split(",") if name.strip()}
+    disabled = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
     running = core_version()
     points = sorted(entry_points(group=hookspecs.PROJECT_NAME), key=_plugin_id)
-    return PluginSet([_discovered(point, disabled, running) for point in points])
+    named = set[str]().union(*(_names(_plugin_id(point)) for point in points))
+    return PluginSet(
+        [_discovered(point, set(disabled), running) for point in points],
+        unknown_disabled=[name for name in disabled if name not in named],
+    )
 
 
 def _discovered(point: EntryPoint, disabled: set[str], running: str | None) -> DiscoveredPlugin:
@@ -237,7 +250,7 @@ def _listed(plugin: DiscoveredPlugin, hook: str, kind: Any) -> list[Any]:
     for answer in plugin.call(hook):
         try:
             found.extend(answer)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             plugin.fail(f"{hook} gave no list: {_described(error)}")
             return []
     wrong = [item for item in found if not isinstance(item, kind)]

@@ -44,8 +44,8 @@ class Plugin:
             DefinitionError: With everything that is wrong, such as an unknown type of event.
         """
         types, problems = _event_types(on)
-        if not id:
-            problems.append("its id is empty")
+        if not isinstance(id, str) or not id:
+            problems.append("its id is empty" if id == "" else f"its id is {id!r}; it is text")
         if not _is_async(handle):
             problems.append("its handle is not an async function; write `async def handle(event)`")
         if problems:
@@ -132,13 +132,16 @@ class PluginRunner:
 def _event_types(on: Iterable[str | type[Event]]) -> tuple[frozenset[str], list[str]]:
     if isinstance(on, str):
         return frozenset(), [f"on={on!r} is text; give a list, as on=[{on!r}]"]
-    names = [item if isinstance(item, str) else item.type for item in on]
+    if not isinstance(on, Iterable):
+        return frozenset(), [f"on={on!r} is no list of event types; write for instance on=['stage:failed']"]
+    names = [item.type if inspect.isclass(item) and issubclass(item, Event) else item for item in on]
     problems = [
         f"there is no event of type {name!r}; the types are {', '.join(EVENT_TYPES)}"
         for name in names
-        if name not in EVENT_TYPES
+        if not isinstance(name, str) or name not in EVENT_TYPES
     ]
-    return frozenset(names), problems or ([] if names else ["it receives no event: on is empty"])
+    known = frozenset(name for name in names if isinstance(name, str))
+    return known, problems or ([] if names else ["it receives no event: on is empty"])
 
 
 def _is_async(handle: EventHandler) -> bool:

@@ -20,13 +20,16 @@ class BlobWriter(Protocol):
     """A blob that is being written."""
 
     async def write(self, data: bytes) -> None:
-        """Append bytes."""
+        """Append bytes, as they are now: what becomes of a buffer later doesn't reach the blob."""
         ...
 
 
 @runtime_checkable
 class BlobStore(Protocol):
     """Bytes by key. Keys are text of 1 to 900 characters without control characters; every byte of data counts.
+
+    Control characters are those of Unicode's category Cc, and a lone surrogate is no character. A blob of many
+    megabytes is kept as whole as one of a few bytes.
 
     Every process that works on a run must use the same store.
     """
@@ -36,9 +39,14 @@ class BlobStore(Protocol):
     ) -> bool:
         """Store bytes under a key, whole or not at all.
 
+        They are stored as they are now: what becomes of a buffer later doesn't reach the blob.
+
         Returns:
             True when they were stored. With `if_absent` an existing blob is left as it is and the answer is False;
             of several callers at once exactly one is told True.
+
+        Raises:
+            InvalidBlobKeyError: If the key is none; nothing is stored.
         """
         ...
 
@@ -77,7 +85,11 @@ class BlobStore(Protocol):
     def open_write(
         self, key: str, *, content_type: str | None = None
     ) -> AbstractAsyncContextManager[BlobWriter]:
-        """Write a large blob piece by piece; it appears when the block ends and not at all when the block raises."""
+        """Write a large blob piece by piece; it appears when the block ends and not at all when the block raises.
+
+        Raises:
+            InvalidBlobKeyError: On entering, if the key is none.
+        """
         ...
 
 

@@ -3,10 +3,10 @@
 import asyncio
 import threading
 
-from stagewright.definitions import AbortReason
+from stagewright.definitions import AbortReason, AbortSignal
 from stagewright.errors import StageAbortedError
 
-__all__ = ["AbortSource", "NeverAborted"]
+__all__ = ["AbortSource", "LinkedAbort", "NeverAborted"]
 
 
 class AbortSource:
@@ -63,3 +63,36 @@ class NeverAborted(AbortSource):
 
     def set(self, reason: AbortReason) -> None:
         """Do nothing: whoever started this execution gave it no signal."""
+
+
+class LinkedAbort(AbortSource):
+    """A signal of its own that is also set while another one is."""
+
+    def __init__(self, outer: AbortSignal) -> None:
+        super().__init__()
+        self._outer = outer
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the body should stop."""
+        return super().is_set or self._outer.is_set
+
+    @property
+    def reason(self) -> AbortReason | None:
+        """Why, or None while neither signal is set."""
+        return super().reason or self._outer.reason
+
+    async def wait(self) -> None:
+        """Return once either signal is set."""
+        waiting = [asyncio.ensure_future(super().wait()), asyncio.ensure_future(self._outer.wait())]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    def raise_if_set(self) -> None:
+        """Raise `StageAbortedError` if either signal is set."""
+        super().raise_if_set()
+        self._outer.raise_if_set()

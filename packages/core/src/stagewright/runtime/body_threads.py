@@ -6,9 +6,21 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["run_in_own_thread"]
+__all__ = ["BodyRaisedError", "run_in_own_thread"]
 
 R = TypeVar("R")
+
+
+class BodyRaisedError(RuntimeError):
+    """A body raised something that an event loop takes for its own, such as `StopIteration` or `SystemExit`.
+
+    Attributes:
+        error: What it raised.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(f"the body raised {type(error).__name__}")
+        self.error = error
 
 
 async def run_in_own_thread(function: Callable[[], R], *, name: str) -> R:
@@ -16,6 +28,9 @@ async def run_in_own_thread(function: Callable[[], R], *, name: str) -> R:
 
     When the awaiting task is cancelled, or times out, the thread goes on by itself: Python can't end a thread. What
     it returns or raises then is dropped, and being a daemon it doesn't keep the process alive.
+
+    Raises:
+        BodyRaisedError: If the function raised something that is no `Exception`, or `StopIteration`.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[R] = loop.create_future()
@@ -49,9 +64,8 @@ def _hand_over(
 
 
 def _raisable(error: BaseException) -> BaseException:
-    # A future refuses StopIteration, which would end the coroutine that awaits it.
-    if isinstance(error, StopIteration):
-        wrapped = RuntimeError("the body raised StopIteration")
-        wrapped.__cause__ = error
-        return wrapped
-    return error
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    wrapped = BodyRaisedError(error)
+    wrapped.__cause__ = error
+    return wrapped

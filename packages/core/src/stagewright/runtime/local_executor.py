@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from stagewright.definitions import RetryPolicy
@@ -17,8 +18,9 @@ from stagewright.errors import (
     ValueNotSerializableError,
 )
 from stagewright.ports import ActivityEnding, ActivityOutcome, ActivityRun, BodyFailed
+from stagewright.runtime.abort import LinkedAbort
 from stagewright.runtime.blocking import BlockingContext, LoopPortal
-from stagewright.runtime.body_threads import run_in_own_thread
+from stagewright.runtime.body_threads import BodyRaisedError, run_in_own_thread
 from stagewright.runtime.contexts import AsyncContext
 from stagewright.runtime.failure import describe_exception
 from stagewright.runtime.reports import StageReports
@@ -69,8 +71,10 @@ async def _ending(activity: ActivityRun, reports: StageReports) -> ActivityEndin
             raise
         # The body cancelled itself, or let a cancellation of its own making out: that is its failure.
         return _failed(activity, error)
-    except (KeyboardInterrupt, SystemExit):
+    except KeyboardInterrupt:
         raise
+    except BodyRaisedError as raised:
+        return _failed(activity, raised.error)
     except BaseException as error:
         return _failed(activity, error)
     return _read(activity, returned)
@@ -80,6 +84,8 @@ async def _invoke(activity: ActivityRun, reports: StageReports, given: Any, conf
     stage = activity.stage
     seconds = None if stage.timeout is None else stage.timeout.total_seconds()
     limit = asyncio.timeout(seconds)
+    abort = LinkedAbort(activity.abort)
+    activity = replace(activity, abort=abort)
     try:
         async with limit:
             if stage.is_blocking:
@@ -93,6 +99,10 @@ async def _invoke(activity: ActivityRun, reports: StageReports, given: Any, conf
         if limit.expired() and seconds is not None:
             raise StageTimeoutError(stage.id, seconds) from None
         raise
+    finally:
+        if limit.expired():
+            # A plain body goes on in its thread; this is how it learns that nobody waits for it any more.
+            abort.set("lease-lost")
     if limit.expired() and seconds is not None:
         # The body let its cancellation pass and returned after all, too late.
         raise StageTimeoutError(stage.id, seconds)
@@ -103,13 +113,13 @@ def _read(activity: ActivityRun, returned: object) -> ActivityEnding:
     try:
         return read_returned(activity.stage, returned)
     except SchemaMismatchError as error:
-        problems = error.problems
+        subject, problems = error.what, error.problems
     except ValueNotSerializableError as error:
-        problems = InvalidOutputError.of_unserializable("", error).problems
+        subject, problems = error.what, (Problem(path=error.path, message=error.problem),)
     except Exception as error:  # what a returned object does when it is looked at is the body's failure
-        message = f"it can't be read: {describe_exception(error)}"
-        problems = (Problem(path="$", message=message),)
-    return _unfit(activity, InvalidOutputError(f"stage {activity.stage.id!r}", problems), "INVALID_OUTPUT")
+        subject = f"the output of stage {activity.stage.id!r}"
+        problems = (Problem(path="$", message=f"it can't be read: {describe_exception(error)}"),)
+    return _unfit(activity, InvalidOutputError(subject, problems), "INVALID_OUTPUT")
 
 
 def _unfit(activity: ActivityRun, error: Exception, code: str) -> BodyFailed:
@@ -131,8 +141,8 @@ async def _logs_written_meanwhile(activity: ActivityRun, reports: StageReports) 
         yield
     finally:
         writer.cancel()
-        with suppress(asyncio.CancelledError):
-            await writer
+        # Waiting for a set, unlike awaiting the task, lets a cancellation of this very task through.
+        await asyncio.wait({writer})
 
 
 async def _write_logs(activity: ActivityRun, reports: StageReports) -> None:

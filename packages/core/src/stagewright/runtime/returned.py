@@ -1,6 +1,7 @@
 """Reading what a body returned."""
 
-from typing import Any, cast
+from typing import Any, Final, cast
+from urllib.parse import quote
 
 from stagewright.definitions import Schema, Stage, StageResult, Suspend
 from stagewright.errors import Problem, SchemaMismatchError, ValueNotSerializableError
@@ -8,6 +9,8 @@ from stagewright.json_values import Json, require_json
 from stagewright.ports import BodyReturned, BodySuspended
 
 __all__ = ["read_returned"]
+
+_LONGEST_NAME: Final = 300
 
 
 def read_returned(stage: Stage[Any, Any, Any], returned: object) -> BodyReturned | BodySuspended:
@@ -44,5 +47,10 @@ def _artifact(stage: Stage[Any, Any, Any], name: str, value: object) -> Json:
     if not isinstance(cast(object, name), str):
         raise ValueNotSerializableError(what, "$", "an artifact's name is text")
     require_json(name, what=what)
+    if len(quote(name, safe="")) > _LONGEST_NAME:
+        problem = (
+            f"its name takes more than {_LONGEST_NAME} characters in the blob's key; give it a shorter one"
+        )
+        raise ValueNotSerializableError(what, "$", problem)
     plain = value is None or isinstance(value, bool | int | float | str | list | dict)
     return Schema.of(Any if plain else type(value)).dump(value, what=what)

@@ -8,11 +8,13 @@ from pydantic import Field
 
 from stagewright.kernel.command import Command, Id
 from stagewright.kernel.context import KernelPorts
+from stagewright.kernel.procedures.execution import JobRef
+from stagewright.kernel.procedures.settle_job import Settlement, acknowledge
 from stagewright.kernel.procedures.start_stage import start_stage
 from stagewright.kernel.unit_of_work import UnitOfWork, in_transaction
 from stagewright.ports import JobTransport
 from stagewright.records import DequeuedJob, RunRecord, ServedDefinition, Serves, StoredStage
-from stagewright.status import TERMINAL_RUN_STATUSES, Status
+from stagewright.status import ACTIVE_STAGE_STATUSES, TERMINAL_RUN_STATUSES, Status
 
 __all__ = ["ClaimJobs", "ClaimJobsResult", "handle"]
 
@@ -59,10 +61,12 @@ async def _claim(command: ClaimJobs, unit: UnitOfWork, serves: Serves) -> ClaimJ
     jobs = await transport.dequeue(worker_id=command.worker_id, serves=serves, limit=command.limit)
     if not jobs:
         return ClaimJobsResult(())
-    runs = {run.id: run for run in await unit.tx.lock_runs({job.run_id for job in jobs})}
+    loaded = await unit.tx.load_runs({job.run_id for job in jobs}, lock=True)
+    runs = {one.run.id: one.run for one in loaded}
+    stages = {(stage.run_id, stage.stage_id): stage for one in loaded for stage in one.stages}
     started = []
     for job in jobs:
-        stage = await unit.tx.get_stage(job.run_id, job.stage_id)
+        stage = stages.get((job.run_id, job.stage_id))
         if await _startable(transport, job, runs.get(job.run_id), stage):
             if stage is not None and stage.status is not Status.SUSPENDED:
                 await start_stage(unit, stage)
@@ -76,9 +80,12 @@ async def _startable(
     """Settle a job that nobody has to execute any more; say whether this one is to be executed."""
     if run is None or run.status in TERMINAL_RUN_STATUSES:
         state = "gone" if run is None else run.status
-        await transport.fail(job.job_id, f"run {job.run_id!r} is {state}", retry=False, fence=job.fence)
-        return False
-    if stage is not None and stage.status is Status.COMPLETED:
-        await transport.complete(job.job_id, job.fence)
-        return False
-    return True
+        settlement = Settlement(kind="fail", error=f"run {job.run_id!r} is {state}")
+    elif stage is None or stage.status in ACTIVE_STAGE_STATUSES:
+        return True
+    elif stage.status is Status.COMPLETED:
+        settlement = Settlement(kind="complete")
+    else:
+        settlement = Settlement(kind="fail", error=f"stage {stage.stage_id!r} is {stage.status}")
+    await acknowledge(transport, JobRef(job.job_id, job.fence), settlement)
+    return False

@@ -25,6 +25,7 @@ from stagewright.kernel.procedures.begin_execution import begin_execution
 from stagewright.kernel.procedures.execution import Execution, JobRef
 from stagewright.kernel.procedures.load_activity import load_activity
 from stagewright.kernel.procedures.record_outcome import Recorded, record_outcome
+from stagewright.kernel.procedures.settle_job import Settlement, acknowledge
 from stagewright.kernel.procedures.store_output import StoredOutput, discard_output, store_output
 from stagewright.kernel.rules.ghosts import GhostReason, ghost_of
 from stagewright.kernel.unit_of_work import UnitOfWork, in_transaction
@@ -82,7 +83,8 @@ class ExecuteJob(Command[ExecuteJobResult]):
         job: The delivery that this execution answers. Where the transport takes part in the persistence's
             transactions, its acknowledgement, the outcome and the run's next step are one transaction. Without it
             the first failure is final, and `TransitionRun` moves the run on.
-        idempotency_key: A repetition gets the first outcome; hosts don't need it, the job's fence does that work.
+        idempotency_key: A repetition gets the first outcome. Hosts don't need it: each executes a delivery once, and
+            the job's fence lets only one outcome of a delivery through.
         abort: Set while the body runs to tell it to stop; its outcome is discarded then.
 
     Raises:
@@ -123,9 +125,10 @@ async def handle(command: ExecuteJob, ports: KernelPorts) -> ExecuteJobResult:
 
 async def _execute(command: ExecuteJob, ports: KernelPorts, keyed: KeyedCommand | None) -> ExecuteJobResult:
     workflow = ports.workflow(command.workflow_id)
-    run = await ports.persistence.get_run(command.run_id)
-    if run is None:
+    loaded = await ports.persistence.load_runs([command.run_id])
+    if not loaded:
         raise RunNotFoundError(command.run_id)
+    run, stages = loaded[0].run, loaded[0].stages
     if run.workflow_id != workflow.id:
         problem = Problem(
             path="$.workflow_id", message=f"run {run.id!r} is a run of workflow {run.workflow_id!r}"
@@ -135,13 +138,14 @@ async def _execute(command: ExecuteJob, ports: KernelPorts, keyed: KeyedCommand 
     if reason is not None:
         return _ghost(reason, _why_ghost(run, workflow))
     stage = workflow.stage(command.stage_id)
-    stages = await ports.persistence.get_stages_by_run(run.id)
     record = next((one for one in stages if one.stage_id == stage.id), None)
+    # All events of one dispatch share their cause.
+    cause = command.idempotency_key or ports.ids.new_id()
     standing = None if record is None else await _standing_result(command, ports, record, keyed)
     if standing is not None:
         return standing
     try:
-        record = await _started(command, ports, run, workflow, stage, record)
+        record = await _started(command, ports, run, workflow, stage, record, cause)
     except (RunNotRunningError, SupersededError) as overtaken:
         return await _overtaken(ports, command.run_id, overtaken)
     execution = Execution(
@@ -156,42 +160,39 @@ async def _execute(command: ExecuteJob, ports: KernelPorts, keyed: KeyedCommand 
     if command.abort is not None and command.abort.is_set:
         await _keep_logs(ports, outcome)
         return _aborted(command.abort)
-    return await _record(command, ports, execution, outcome, keyed)
+    return await _record(ports, execution, outcome, keyed, cause)
 
 
 async def _standing_result(
     command: ExecuteJob, ports: KernelPorts, record: StoredStage, keyed: KeyedCommand | None
 ) -> ExecuteJobResult | None:
     """The answer for a stage whose body must not run now: it ended, or it waits."""
+    ended = True
     if record.status is Status.COMPLETED:
         output = record.output
         if record.output_claim is not None:
             output = await load_spilled(ports.blob_store, record.output_claim)
-        result = ExecuteJobResult(outcome="completed", output=output)
+        result, settlement = ExecuteJobResult(outcome="completed", output=output), Settlement(kind="complete")
     elif record.status is Status.FAILED:
         result = ExecuteJobResult(outcome="failed", error=record.error)
+        settlement = Settlement(kind="fail", error=str(record.error))
     elif record.status is Status.CANCELLED:
         return _ghost("orphan", f"stage {record.stage_id!r} is CANCELLED")
     elif record.status is Status.SUSPENDED and _waits(record, ports.clock.now()):
-        if command.job is not None and record.next_poll_at is not None:
-            await ports.job_transport.suspend(command.job.job_id, record.next_poll_at, command.job.fence)
-        return ExecuteJobResult(outcome="suspended", next_poll_at=record.next_poll_at)
+        ended = False
+        result = ExecuteJobResult(outcome="suspended", next_poll_at=record.next_poll_at)
+        settlement = Settlement(kind="suspend", next_poll_at=record.next_poll_at)
     else:
         return None
-    job = command.job
-    if job is not None:
-        await (
-            ports.job_transport.complete(job.job_id, job.fence)
-            if result.error is None
-            else ports.job_transport.fail(job.job_id, str(result.error), retry=False, fence=job.fence)
-        )
-    if keyed is not None:
+    if command.job is not None:
+        await acknowledge(ports.job_transport, command.job, settlement)
+    if keyed is not None and ended:
         await keyed.complete(ports.persistence, result)
     return result
 
 
 def _waits(record: StoredStage, now: datetime) -> bool:
-    return record.next_poll_at is None or record.next_poll_at > now
+    return record.next_poll_at is not None and record.next_poll_at > now
 
 
 async def _started(
@@ -201,11 +202,14 @@ async def _started(
     workflow: Workflow,
     stage: Stage[Any, Any, Any],
     record: StoredStage | None,
+    cause: str,
 ) -> StoredStage:
     """Phase 1, unless the claim did it: the stage is RUNNING for everybody to see before its body starts."""
     if record is not None and record.status is Status.RUNNING and _advances(command, ports):
         return record
-    return await in_transaction(ports, lambda unit: begin_execution(unit, run.id, workflow, stage))
+    return await in_transaction(
+        ports, lambda unit: begin_execution(unit, run.id, workflow, stage), causation_id=cause
+    )
 
 
 async def _run_body(
@@ -228,11 +232,11 @@ async def _run_body(
 
 
 async def _record(
-    command: ExecuteJob,
     ports: KernelPorts,
     execution: Execution,
     outcome: ActivityOutcome,
     keyed: KeyedCommand | None,
+    cause: str,
 ) -> ExecuteJobResult:
     """Phase 3: the outcome and all that follows from it, or nothing."""
     stored: StoredOutput | None = None
@@ -248,10 +252,12 @@ async def _record(
 
     try:
         try:
-            return await in_transaction(ports, lambda unit: work(unit, advances=execution.advances))
+            return await in_transaction(
+                ports, lambda unit: work(unit, advances=execution.advances), causation_id=cause
+            )
         except SpilledPayloadUnavailableError:
             # A sibling's output can't be read now. This outcome is recorded all the same; the run moves on later.
-            return await in_transaction(ports, lambda unit: work(unit, advances=False))
+            return await in_transaction(ports, lambda unit: work(unit, advances=False), causation_id=cause)
     except (RunNotRunningError, SupersededError) as overtaken:
         await discard_output(ports, stored)
         await _keep_logs(ports, outcome)

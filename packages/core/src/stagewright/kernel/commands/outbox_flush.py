@@ -1,5 +1,6 @@
 """`outbox.flush`: hand committed events to the sink, each run's in order, each at least once."""
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -105,7 +106,7 @@ async def _deliver_run(
                     # Somebody else delivers this run by now, and will say what became of its events.
                     return
             try:
-                await ports.event_sink.emit(event_of_record(rest[0]))
+                await _emit(ports, rest[0])
             except Exception as error:
                 await _mark(ports, token, accepted, tally)
                 await _refused(ports, token, rest, error, tally)
@@ -113,6 +114,17 @@ async def _deliver_run(
             accepted.append(rest.pop(0).id)
     finally:
         await _mark(ports, token, accepted, tally)
+
+
+async def _emit(ports: KernelPorts, event: EventRecord) -> None:
+    try:
+        await ports.event_sink.emit(event_of_record(event))
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # The sink cancelled something of its own; that is a refusal like any other.
+        raise RuntimeError("the sink was cancelled") from error
 
 
 async def _mark(ports: KernelPorts, token: str, accepted: list[str], tally: _Tally) -> None:

@@ -37,16 +37,16 @@ class CancelRun(Command[CancelRunResult]):
 
 async def handle(command: CancelRun, unit: UnitOfWork) -> CancelRunResult:
     """Cancel run, stages and jobs together; a RUNNING job's outcome is refused when it comes."""
-    locked = await unit.tx.lock_runs([command.run_id])
-    if not locked or locked[0].status in TERMINAL_RUN_STATUSES:
+    loaded = await unit.tx.load_runs([command.run_id], lock=True)
+    if not loaded or loaded[0].run.status in TERMINAL_RUN_STATUSES:
         return CancelRunResult(False)
-    run = locked[0]
+    run = loaded[0].run
     duration = None if run.started_at is None else unit.now - run.started_at
     await unit.tx.update_run(
         run.id,
         RunPatch(updated_at=unit.now, status=Status.CANCELLED, completed_at=unit.now, duration=duration),
     )
-    for stage in await unit.tx.get_stages_by_run(run.id):
+    for stage in loaded[0].stages:
         if stage.status in ACTIVE_STAGE_STATUSES:
             await unit.tx.update_stage(
                 stage.id,

@@ -6,13 +6,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from stagewright.errors import DeadlockError, StaleVersionError, TransientError
+from stagewright.errors import StaleVersionError, TransientError
 from stagewright.events import WorkflowStarted
 from stagewright.kernel.command import Command, Id
 from stagewright.kernel.procedures.advance_run import fail_run
 from stagewright.kernel.procedures.open_group import open_group
 from stagewright.kernel.unit_of_work import UnitOfWork
-from stagewright.records import ErrorRecord, LogRecord, RunRecord, ServedDefinition, Serves
+from stagewright.records import ErrorRecord, LoadedRun, LogRecord, RunRecord, ServedDefinition, Serves
 from stagewright.runtime.failure import describe_exception
 
 __all__ = ["ClaimPendingRuns", "ClaimPendingRunsResult", "ClaimedRun", "handle"]
@@ -64,8 +64,8 @@ async def handle(command: ClaimPendingRuns, unit: UnitOfWork) -> ClaimPendingRun
     try:
         async with unit.savepoint():
             runs = await unit.tx.claim_pending_runs(command.max_claims, now=unit.now, serves=serves)
-            claimed = [await _start(unit, run, command.worker_id) for run in runs]
-    except (StaleVersionError, DeadlockError, TransientError):
+            claimed = [await _start(unit, run, command.worker_id) for run in await _with_stages(unit, runs)]
+    except (StaleVersionError, TransientError):
         raise
     except Exception:
         claimed = await _claim_one_by_one(unit, command, serves)
@@ -82,8 +82,9 @@ async def _claim_one_by_one(
             break
         try:
             async with unit.savepoint():
-                claimed.append(await _start(unit, runs[0], command.worker_id))
-        except (StaleVersionError, DeadlockError, TransientError):
+                (loaded,) = await _with_stages(unit, runs)
+                claimed.append(await _start(unit, loaded, command.worker_id))
+        except (StaleVersionError, TransientError):
             raise
         except Exception as error:
             # The claim stands outside the savepoint, so it is this very run that fails, still locked.
@@ -91,7 +92,14 @@ async def _claim_one_by_one(
     return claimed
 
 
-async def _start(unit: UnitOfWork, run: RunRecord, worker_id: str) -> ClaimedRun | None:
+async def _with_stages(unit: UnitOfWork, runs: Sequence[RunRecord]) -> list[LoadedRun]:
+    """The runs in claiming order, with the stages that an interrupted claim may have left."""
+    loaded = {one.run.id: one for one in await unit.tx.load_runs([run.id for run in runs])}
+    return [loaded[run.id] for run in runs]
+
+
+async def _start(unit: UnitOfWork, loaded: LoadedRun, worker_id: str) -> ClaimedRun | None:
+    run = loaded.run
     workflow = unit.ports.registry.get(run.workflow_id)
     if workflow is None:
         await _fail(
@@ -102,8 +110,7 @@ async def _start(unit: UnitOfWork, run: RunRecord, worker_id: str) -> ClaimedRun
         await _fail(unit, run, "EMPTY_STAGE_GRAPH", f"workflow {run.workflow_id!r} has no stages", worker_id)
         return None
     unit.emit(WorkflowStarted(timestamp=unit.now, run_id=run.id))
-    existing = await unit.tx.get_stages_by_run(run.id)
-    return ClaimedRun(run.id, run.workflow_id, await open_group(unit, run, workflow, 1, existing))
+    return ClaimedRun(run.id, run.workflow_id, await open_group(unit, run, workflow, 1, loaded.stages))
 
 
 async def _fail(unit: UnitOfWork, run: RunRecord, code: str, message: str, worker_id: str) -> None:

@@ -107,15 +107,18 @@ def _accepted_input(workflow: Workflow, value: object) -> Json:
 
 
 async def _register_definition(workflow: Workflow, unit: UnitOfWork) -> None:
-    stored = await unit.tx.insert_definition_if_absent(
-        DefinitionRecord(
-            workflow_id=workflow.id,
-            version=workflow.definition_version,
-            structure_hash=workflow.structure_hash,
-            snapshot=workflow.snapshot(),
-            created_at=unit.now,
+    # Looked for first: an insert would hold the row, and with it every other creator, until this transaction ends.
+    stored = await unit.tx.get_definition(workflow.id, workflow.definition_version)
+    if stored is None:
+        stored = await unit.tx.insert_definition_if_absent(
+            DefinitionRecord(
+                workflow_id=workflow.id,
+                version=workflow.definition_version,
+                structure_hash=workflow.structure_hash,
+                snapshot=workflow.snapshot(),
+                created_at=unit.now,
+            )
         )
-    )
     if stored.structure_hash != workflow.structure_hash:
         raise DefinitionVersionConflictError(
             workflow.id, workflow.definition_version, stored.structure_hash, workflow.structure_hash

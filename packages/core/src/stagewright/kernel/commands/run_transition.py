@@ -50,14 +50,13 @@ async def handle(command: TransitionRun, unit: UnitOfWork) -> TransitionRunResul
 
 
 async def _advance(run_id: str, unit: UnitOfWork) -> Advance:
-    locked = await unit.tx.lock_runs([run_id])
-    if not locked:
+    loaded = await unit.tx.load_runs([run_id], lock=True)
+    if not loaded:
         raise RunNotFoundError(run_id)
-    run = locked[0]
+    run, stages = loaded[0].run, loaded[0].stages
     workflow = unit.ports.registry.get(run.workflow_id)
     if workflow is None or run.definition_version not in (None, workflow.definition_version):
         return Advance("noop")
-    stages = await unit.tx.get_stages_by_run(run.id)
     if run.status is Status.PENDING and not stages:
         await unit.tx.update_run(
             run.id,

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 from stagewright.definitions import Workflow
@@ -17,7 +18,7 @@ from stagewright.records import UNSET, ErrorRecord, RunPatch, RunRecord, StoredS
 from stagewright.runtime.claim_check import load_spilled
 from stagewright.status import Status
 
-__all__ = ["Advance", "advance_run", "fail_run", "stage_output"]
+__all__ = ["Advance", "advance_run", "fail_run"]
 
 _log: Final = logging.getLogger("stagewright.kernel")
 
@@ -79,12 +80,8 @@ async def fail_run(
 async def _complete_run(
     unit: UnitOfWork, run: RunRecord, workflow: Workflow, stages: Sequence[StoredStage]
 ) -> None:
-    outputs = {
-        stage.stage_id: stage_output(unit, stage)
-        for stage in stages
-        if stage.execution_group == len(workflow.groups)
-    }
-    output = workflow.plan.workflow_output(outputs)
+    last = [stage for stage in stages if stage.execution_group == len(workflow.groups)]
+    output = workflow.plan.workflow_output(_outputs(unit, last))
     totals = _totals(unit, run, stages)
     patch = _ending(unit, run, Status.COMPLETED, totals, output=output)
     await unit.tx.update_run(run.id, patch)
@@ -101,12 +98,14 @@ async def _complete_run(
     unit.notify("runs")
 
 
-def stage_output(unit: UnitOfWork, stage: StoredStage) -> Json:
-    """The output of a COMPLETED stage; a spilled one is fetched with no transaction open."""
-    claim = stage.output_claim
-    if claim is None:
-        return stage.output
-    return unit.fetched(f"blob:{claim.key}", lambda: load_spilled(unit.ports.blob_store, claim))
+def _outputs(unit: UnitOfWork, stages: Sequence[StoredStage]) -> dict[str, Json]:
+    """The outputs of COMPLETED stages by stage id; spilled ones are fetched with no transaction open."""
+    claims = {stage.stage_id: stage.output_claim for stage in stages if stage.output_claim is not None}
+    spilled = unit.all_fetched(
+        {claim.key: partial(load_spilled, unit.ports.blob_store, claim) for claim in claims.values()}
+    )
+    inline = {stage.stage_id: stage.output for stage in stages if stage.output_claim is None}
+    return inline | {stage_id: spilled[claim.key] for stage_id, claim in claims.items()}
 
 
 def _ending(

@@ -94,15 +94,15 @@ async def record_outcome(
 
 
 async def _still_wanted(unit: UnitOfWork, execution: Execution) -> tuple[RunRecord, Sequence[StoredStage]]:
-    locked = await unit.tx.lock_runs([execution.run_id])
-    if not locked or locked[0].status is not Status.RUNNING:
-        raise RunNotRunningError(execution.run_id, locked[0].status if locked else None)
-    stages = await unit.tx.get_stages_by_run(execution.run_id)
+    loaded = await unit.tx.load_runs([execution.run_id], lock=True)
+    if not loaded or loaded[0].run.status is not Status.RUNNING:
+        raise RunNotRunningError(execution.run_id, loaded[0].run.status if loaded else None)
+    run, stages = loaded[0].run, loaded[0].stages
     started = execution.record
     current = next((stage for stage in stages if stage.id == started.id), None)
     if current is None or current.attempt != started.attempt or current.status is not Status.RUNNING:
         raise SupersededError(execution.job.job_id if execution.job else f"of stage {started.stage_id}")
-    return locked[0], stages
+    return run, stages
 
 
 async def _ending(
@@ -254,8 +254,12 @@ async def _budget(unit: UnitOfWork, execution: Execution) -> tuple[int, int]:
     job = execution.job
     if job is None:
         return 0, 1
-    transport = unit.jobs or unit.ports.job_transport
-    for one in await transport.get_jobs_by_run(execution.run_id):
+    if unit.jobs is not None:
+        jobs = await unit.jobs.get_jobs_by_run(execution.run_id)
+    else:
+        transport = unit.ports.job_transport
+        jobs = unit.fetched("jobs", lambda: transport.get_jobs_by_run(execution.run_id))
+    for one in jobs:
         if one.id == job.job_id:
             return one.failures, one.max_attempts
     raise SupersededError(job.job_id)

@@ -10,7 +10,7 @@ from stagewright.kernel.unit_of_work import UnitOfWork
 from stagewright.ports import JobQueue
 from stagewright.records import Acknowledgement
 
-__all__ = ["Settlement", "settle_job"]
+__all__ = ["Settlement", "acknowledge", "settle_job"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +42,13 @@ async def settle_job(unit: UnitOfWork, job: JobRef | None, settlement: Settlemen
         return
     if unit.jobs is None:
         transport = unit.ports.job_transport
-        unit.after_commit(lambda: _acknowledge(transport, job, settlement))
-    elif await _acknowledge(unit.jobs, job, settlement) == "superseded":
+        unit.after_commit(lambda: acknowledge(transport, job, settlement))
+    elif await acknowledge(unit.jobs, job, settlement) == "superseded":
         raise SupersededError(job.job_id)
 
 
-async def _acknowledge(queue: JobQueue, job: JobRef, settlement: Settlement) -> Acknowledgement:
+async def acknowledge(queue: JobQueue, job: JobRef, settlement: Settlement) -> Acknowledgement:
+    """Give a job the acknowledgement that its settlement says."""
     match settlement.kind:
         case "complete":
             return await queue.complete(job.job_id, job.fence)

@@ -1,0 +1,83 @@
+"""Which suites together make up a port: an adapter that offers the port runs all of them."""
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
+
+from stagewright_conformance.annotations import AnnotationSuite
+from stagewright_conformance.blob_store import BlobListingSuite, BlobStreamSuite, BlobSuite
+from stagewright_conformance.definitions import DefinitionSuite
+from stagewright_conformance.enlistment import TransportEnlistmentSuite, WakeUpSuite
+from stagewright_conformance.idempotency import IdempotencySuite
+from stagewright_conformance.isolation import IsolationSuite, RowLockSuite
+from stagewright_conformance.job_fences import JobAcknowledgementSuite, JobFenceSuite
+from stagewright_conformance.job_leases import JobAdminSuite, JobLeaseSuite
+from stagewright_conformance.job_transport import JobQueueSuite
+from stagewright_conformance.loaded_runs import LoadedRunSuite
+from stagewright_conformance.logs import LogSuite
+from stagewright_conformance.outbox import OutboxSuite
+from stagewright_conformance.outbox_delivery import OutboxDeliverySuite
+from stagewright_conformance.run_claims import RunClaimSuite
+from stagewright_conformance.run_reader import RunReaderSuite, StepListingSuite
+from stagewright_conformance.runs import RunSuite
+from stagewright_conformance.savepoints import SavepointSuite
+from stagewright_conformance.stages import StageSuite
+from stagewright_conformance.step_ledger import StepEnlistmentSuite, StepLedgerSuite
+from stagewright_conformance.suite import Suite
+from stagewright_conformance.transactions import TransactionSuite
+
+__all__ = [
+    "BLOB_STORE_SUITES",
+    "JOB_TRANSPORT_SUITES",
+    "PERSISTENCE_SUITES",
+    "RUN_READER_SUITES",
+    "STEP_LEDGER_SUITES",
+    "suites_left_out",
+]
+
+Suites: TypeAlias = tuple[type[Suite], ...]
+
+PERSISTENCE_SUITES: Final[Suites] = (
+    TransactionSuite,
+    SavepointSuite,
+    IsolationSuite,
+    RowLockSuite,
+    RunSuite,
+    LoadedRunSuite,
+    RunClaimSuite,
+    StageSuite,
+    DefinitionSuite,
+    AnnotationSuite,
+    LogSuite,
+    OutboxSuite,
+    OutboxDeliverySuite,
+    IdempotencySuite,
+    WakeUpSuite,
+)
+JOB_TRANSPORT_SUITES: Final[Suites] = (
+    JobQueueSuite,
+    JobAcknowledgementSuite,
+    JobFenceSuite,
+    JobLeaseSuite,
+    JobAdminSuite,
+    TransportEnlistmentSuite,
+)
+"""The last is for a transport in the persistence's database alone; another leaves it out."""
+
+BLOB_STORE_SUITES: Final[Suites] = (BlobSuite, BlobListingSuite, BlobStreamSuite)
+
+STEP_LEDGER_SUITES: Final[Suites] = (StepLedgerSuite, StepEnlistmentSuite)
+"""The last is for a ledger in the persistence's database alone; another leaves it out."""
+
+RUN_READER_SUITES: Final[Suites] = (RunReaderSuite, StepListingSuite)
+
+
+def suites_left_out(namespace: Mapping[str, object], suites: Iterable[type[Suite]]) -> list[str]:
+    """The names of the suites that no test class runs.
+
+    Args:
+        namespace: Of the adapter's test module: `globals()`.
+        suites: What has to run, such as `BLOB_STORE_SUITES`.
+    """
+    tests = [value for name, value in namespace.items() if name.startswith("Test") and inspect.isclass(value)]
+    return [suite.__name__ for suite in suites if not any(issubclass(test, suite) for test in tests)]
