@@ -52,6 +52,8 @@ from stagewright_conformance import (
     suites_left_out,
 )
 
+pytestmark = pytest.mark.conformance_target("memory")
+
 
 class SettableClock:
     """A clock that stands still until it is moved."""

@@ -3,8 +3,18 @@
 import pytest
 
 from stagewright_conformance.capabilities import CAPABILITY_NAMES
+from stagewright_conformance.exercised import Exercised, mark_for_table
 
-__all__ = ["pytest_collection_modifyitems", "pytest_configure"]
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Offer the table of what was exercised."""
+    parser.addoption(
+        "--conformance-table",
+        action="store_true",
+        help="print how many tests of each conformance suite passed on each target",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -15,11 +25,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "guarantee(slug): the test proves the promise of that slug in docs/guarantees"
     )
+    config.addinivalue_line(
+        "markers", "conformance_target(name): what the suite is pointed at, for the table"
+    )
+    if config.getoption("conformance_table") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Exercised())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Check every `needs` against the fields of `Capabilities`."""
+    """Check every `needs` against the fields of `Capabilities`, and note what the table shows."""
     for item in items:
+        mark_for_table(item)
         for marker in item.iter_markers("needs"):
             unknown = [name for name in marker.args if name not in CAPABILITY_NAMES]
             if unknown or not marker.args:
