@@ -17,12 +17,17 @@ HERE = Path(__file__).resolve().parent
 REPORTS = HERE / "build" / "reports"
 CONSTRAINTS = ("-c", "constraints.txt")
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
-EXTRAS = {"packages/core": "[cli]", "tests/support": "[servers]"}
+EXTRAS = {
+    "packages/core": "[cli]",
+    "packages/persistence-sqlalchemy": "[asyncpg,psycopg]",
+    "tests/support": "[servers]",
+}
 
 TEST_TOOLS = ["coverage", "hypothesis", "pytest", "pytest-asyncio", "pytest-xdist", "sybil"]
 # The typing tests run the type checkers.
 TYPE_TOOLS = ["basedpyright", "mypy", "nox"]
 LINT_TOOLS = ["import-linter", "ruff"]
+QUICK = "not thorough and not slow"
 
 nox.options.sessions = ["tests"]
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -108,7 +113,7 @@ def tests(session: nox.Session) -> None:
     check_style(session)
     check_types(session)
     session.run("lint-imports", "--no-cache", "--no-logo")
-    run_pytest(session, *in_parallel())
+    run_pytest(session, "-m", QUICK, *in_parallel())
 
 
 @nox.session
@@ -149,16 +154,24 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def conformance(session: nox.Session) -> None:
-    """The conformance suite on the adapters in memory, and the broken doubles that must fail it."""
+    """The conformance suite on every adapter, database and driver, and the broken doubles that must fail it."""
     install_everything(session, *TEST_TOOLS)
-    run_pytest(session, "conformance/tests", *session.posargs)
+    suites = ["conformance/tests", *sorted(map(str, Path("packages").glob("*/tests/test_conformance.py")))]
+    run_pytest(session, *suites, "--conformance-table", *(session.posargs or in_parallel()))
+
+
+@nox.session
+def crash(session: nox.Session) -> None:
+    """Kills of processes and servers, and crowds on one database, one test after the other."""
+    install_everything(session, *TEST_TOOLS)
+    run_pytest(session, "-m", "slow", *session.posargs)
 
 
 @nox.session(python=PYTHONS)
 def matrix(session: nox.Session) -> None:
     """All tests on every Python that is found."""
     install_everything(session, *TEST_TOOLS, *TYPE_TOOLS)
-    run_pytest(session, *(session.posargs or in_parallel()))
+    run_pytest(session, *(session.posargs or ("-m", QUICK, *in_parallel())))
 
 
 @nox.session

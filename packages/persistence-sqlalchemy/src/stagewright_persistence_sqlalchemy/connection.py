@@ -1,0 +1,81 @@
+"""What every adapter over a database is: on its own, or inside a transaction."""
+
+import copy
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Self
+
+from sqlalchemy import Executable
+
+from stagewright.ports import Persistence
+from stagewright_persistence_sqlalchemy.database import Database
+from stagewright_persistence_sqlalchemy.rows import Row
+from stagewright_persistence_sqlalchemy.transaction import Transaction
+
+__all__ = ["Connection"]
+
+
+class Connection:
+    """An adapter over a database.
+
+    Args:
+        database: The database; adapters over one database object share transactions.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._transaction: Transaction | None = None
+
+    @property
+    def database(self) -> Database:
+        """The database it stands on."""
+        return self._database
+
+    def transaction(self) -> AbstractAsyncContextManager[Self]:
+        """Open a transaction, or a savepoint if this is inside one."""
+        return (
+            self._open_transaction() if self._transaction is None else self._open_savepoint(self._transaction)
+        )
+
+    def enlist(self, tx: Persistence) -> Self | None:
+        """The same adapter inside the transaction of `tx`; None if that one stands on another database."""
+        if not isinstance(tx, Connection) or tx.database is not self._database:
+            return None
+        return self._bound_to(tx._transaction)
+
+    async def notify(self, topic: str) -> None:
+        """Wake whoever waits on this database; inside a transaction, once it has committed."""
+        async with self._writing() as tx:
+            tx.pending.topics[topic] = None
+
+    @asynccontextmanager
+    async def _writing(self) -> AsyncIterator[Transaction]:
+        """The transaction it is inside of, or one of its own for this call."""
+        if self._transaction is not None:
+            self._transaction.check_usable()
+            yield self._transaction
+        else:
+            async with self._database.transaction() as transaction:
+                yield transaction
+
+    async def _fetch(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
+        """Read, inside the transaction or as committed."""
+        if self._transaction is not None:
+            return await self._transaction.fetch(statement, parameters)
+        async with self._database.sessions.reading() as session:
+            return await session.fetch(statement, parameters)
+
+    @asynccontextmanager
+    async def _open_transaction(self) -> AsyncIterator[Self]:
+        async with self._database.transaction() as transaction:
+            yield self._bound_to(transaction)
+
+    @asynccontextmanager
+    async def _open_savepoint(self, transaction: Transaction) -> AsyncIterator[Self]:
+        async with transaction.savepoint():
+            yield self
+
+    def _bound_to(self, transaction: Transaction | None) -> Self:
+        bound = copy.copy(self)
+        bound._transaction = transaction
+        return bound

@@ -1,0 +1,101 @@
+"""Databases that can't be used as they are. Everything else that goes wrong is an error of the core's."""
+
+from dataclasses import dataclass
+
+from stagewright.errors import StagewrightError
+
+__all__ = [
+    "DatabaseUnusableError",
+    "SchemaError",
+    "SchemaMissingError",
+    "SchemaOutdatedError",
+    "SchemaTooNewError",
+    "UnknownSchemaError",
+]
+
+
+@dataclass(eq=False)
+class DatabaseUnusableError(StagewrightError):
+    """The database was reached, or its file was tried, and it refused.
+
+    Attributes:
+        url: The database, without its secrets.
+        problem: What the driver said.
+    """
+
+    url: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.url} can't be used: {self.problem}"
+
+
+@dataclass(eq=False)
+class SchemaError(StagewrightError):
+    """The database doesn't hold the schema that this code works with; nothing was changed in it.
+
+    Attributes:
+        url: The database, without its secrets.
+    """
+
+    url: str
+
+
+@dataclass(eq=False)
+class SchemaMissingError(SchemaError):
+    """Nothing has made Stagewright's tables there."""
+
+    def __str__(self) -> str:
+        return f"{self.url} has no Stagewright schema yet; run `stagewright db upgrade '{self.url}'`"
+
+
+@dataclass(eq=False)
+class SchemaOutdatedError(SchemaError):
+    """The database is older than the code.
+
+    Attributes:
+        found: The schema's version in the database.
+        needed: The version that this code works with.
+    """
+
+    found: str
+    needed: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.url} has the Stagewright schema {self.found} and this code needs {self.needed}; "
+            f"run `stagewright db upgrade '{self.url}'`"
+        )
+
+
+@dataclass(eq=False)
+class SchemaTooNewError(SchemaError):
+    """The database is newer than the code.
+
+    Attributes:
+        found: The schema's version in the database.
+        needed: The version that this code works with.
+    """
+
+    found: str
+    needed: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.url} has the Stagewright schema {self.found} and this code knows none after {self.needed}; "
+            "upgrade stagewright-persistence-sqlalchemy"
+        )
+
+
+@dataclass(eq=False)
+class UnknownSchemaError(SchemaError):
+    """Tables have the names of Stagewright's, and its migrations didn't leave them so.
+
+    Attributes:
+        problem: What was found, and the fix.
+    """
+
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.url} can't be used: {self.problem}"

@@ -1,0 +1,232 @@
+"""Jobs in the same database as the runs they belong to."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from stagewright.duration import add_duration
+from stagewright.errors import RecordNotFoundError
+from stagewright.records import Acknowledgement, DequeuedJob, Fence, JobRecord, LeaseSweep, NewJob, Serves
+from stagewright.status import Status
+from stagewright_persistence_sqlalchemy import tables
+from stagewright_persistence_sqlalchemy.column_types import encoded
+from stagewright_persistence_sqlalchemy.connection import Connection
+from stagewright_persistence_sqlalchemy.rows import Row, job_of
+from stagewright_persistence_sqlalchemy.statements import jobs as statements
+from stagewright_persistence_sqlalchemy.statements.claims import dequeue_jobs, serves_parameters
+from stagewright_persistence_sqlalchemy.waiting import WaitsForWork
+
+__all__ = ["SqlAlchemyJobTransport"]
+
+_HEARTBEAT_LOST = "LEASE_HEARTBEAT_LOST"
+
+
+class SqlAlchemyJobTransport(WaitsForWork, Connection):
+    """A `JobTransport` in an SQL database, which takes part in transactions of a persistence over the same one.
+
+    Leases are stamped and compared on the database's clock where it has one, else on the clock of the `Database`.
+    """
+
+    async def enqueue_parallel(self, jobs: Sequence[NewJob]) -> list[str]:
+        """Make jobs claimable, each in the place of the one that its run and stage had."""
+        now = self._database.clock.now()
+        async with self._writing() as tx:
+            # Of two jobs for one stage the later one counts, as if they had been enqueued one after the other.
+            latest = {(job.run_id, job.stage_id): job for job in jobs}
+            rows = (encoded(tables.jobs, _new_row(job, now)) for job in latest.values())
+            tx.pending.enqueued.extend(rows)
+        return [job.id for job in jobs]
+
+    async def dequeue(self, *, worker_id: str, serves: Serves = None, limit: int = 1) -> list[DequeuedJob]:
+        """Take up to `limit` jobs that are due and served, passing over those that another transaction holds."""
+        pairs = None if serves is None else [(pair.workflow_id, pair.version) for pair in serves]
+        if limit < 1 or pairs == []:
+            return []
+        statement = dequeue_jobs(self._database.kind, None if pairs is None else len(pairs))
+        parameters = {"worker_id": worker_id, "limit": limit, "now": self._database.clock.now()}
+        async with self._writing() as tx:
+            rows = await tx.fetch(statement, parameters | serves_parameters(pairs or []))
+        rows.sort(key=lambda row: (-row["priority"], row["position"]))
+        return [_dequeued(row) for row in rows]
+
+    async def complete(self, job_id: str, fence: Fence | None = None) -> Acknowledgement:
+        """The job becomes COMPLETED."""
+        return await self._acknowledge(job_id, fence, status=Status.COMPLETED)
+
+    async def suspend(
+        self, job_id: str, next_poll_at: datetime, fence: Fence | None = None
+    ) -> Acknowledgement:
+        """The job becomes SUSPENDED and leaves its worker."""
+        return await self._acknowledge(job_id, fence, status=Status.SUSPENDED, due_at=next_poll_at)
+
+    async def fail(
+        self,
+        job_id: str,
+        error: str,
+        *,
+        retry: bool,
+        delay: timedelta | None = None,
+        fence: Fence | None = None,
+    ) -> Acknowledgement:
+        """One more failure; the job becomes PENDING again with `retry`, else FAILED."""
+        if not retry:
+            return await self._acknowledge(job_id, fence, status=Status.FAILED, last_error=error, failures=1)
+        pause = delay or timedelta(0)
+        due_at = None if delay is None else add_duration(self._database.clock.now(), pause, field="delay")
+        return await self._acknowledge(
+            job_id,
+            fence,
+            status=Status.PENDING,
+            last_error=error,
+            failures=1,
+            due_at=due_at,
+            delay_us=None if delay is None else pause // timedelta(microseconds=1),
+        )
+
+    async def defer(
+        self, job_id: str, until: datetime, reason: str, fence: Fence | None = None
+    ) -> Acknowledgement:
+        """Hand the job back unexecuted, due at `until`; `reason` is kept as its last error."""
+        return await self._acknowledge(
+            job_id, fence, status=Status.PENDING, last_error=reason, interruptions=1, due_at=until
+        )
+
+    async def touch(self, job_id: str, fence: Fence) -> bool:
+        """Renew the lease; False if this delivery doesn't own the job any more."""
+        parameters = _fenced(job_id, fence) | {"now": self._database.clock.now()}
+        async with self._writing() as tx:
+            return await tx.execute(statements.touch(self._database.kind), parameters) == 1
+
+    async def release_stale(self, threshold: timedelta) -> LeaseSweep:
+        """End leases that were not renewed for longer than `threshold`."""
+        parameters = self._age(threshold) | {"prefix": f"{_HEARTBEAT_LOST}: not renewed by worker "}
+        async with self._writing() as tx:
+            jobs = [
+                job_of(row)
+                for row in await tx.fetch(statements.release_stale(self._database.kind), parameters)
+            ]
+        jobs.sort(key=lambda job: job.created_at)
+        return LeaseSweep(
+            released=tuple(job for job in jobs if job.status is Status.PENDING),
+            exhausted=tuple(job for job in jobs if job.status is Status.FAILED),
+        )
+
+    async def expire_runaway(self, absolute_timeout: timedelta) -> list[JobRecord]:
+        """Fail jobs that were delivered longer ago than `absolute_timeout`."""
+        error = (
+            f"LEASE_ABSOLUTE_CAP: still running {absolute_timeout.total_seconds():g} s after it was delivered"
+        )
+        parameters = self._age(absolute_timeout) | {"error": error}
+        async with self._writing() as tx:
+            rows = await tx.fetch(statements.expire_runaway(self._database.kind), parameters)
+        return sorted((job_of(row) for row in rows), key=lambda job: job.created_at)
+
+    async def cancel_by_run(self, run_id: str) -> int:
+        """Make a run's PENDING and SUSPENDED jobs CANCELLED, passing over those that are being claimed."""
+        parameters = {"of_run": run_id, "now": self._database.clock.now()}
+        async with self._writing() as tx:
+            return len(await tx.fetch(statements.cancel_by_run(self._database.kind), parameters))
+
+    async def delete_by_run_and_stages(self, run_id: str, stage_ids: Collection[str]) -> int:
+        """Delete the jobs of these stages."""
+        if not stage_ids:
+            return 0
+        names = {f"item_{number}": stage_id for number, stage_id in enumerate(sorted(set(stage_ids)))}
+        async with self._writing() as tx:
+            return await tx.execute(statements.delete_jobs(len(names)), names | {"run_id": run_id})
+
+    async def get_jobs_by_run(self, run_id: str) -> list[JobRecord]:
+        """All jobs of a run, by the time they were enqueued."""
+        return [job_of(row) for row in await self._fetch(statements.jobs_of_run(), {"run_id": run_id})]
+
+    async def depth(self) -> int:
+        """How many jobs are PENDING and due."""
+        parameters = {"now": self._database.clock.now()}
+        rows = await self._fetch(statements.depth(self._database.kind), parameters)
+        return int(rows[0]["depth"])
+
+    async def _acknowledge(self, job_id: str, fence: Fence | None, **values: Any) -> Acknowledgement:
+        """Settle a job: at once where the answer is wanted, else with the rest of the transaction.
+
+        Inside a transaction a job that turns out to be somebody else's raises `SupersededError` at the latest at
+        the commit.
+        """
+        row = _acknowledgement(job_id, fence, self._database.clock.now(), values)
+        if self._transaction is not None and fence is not None:
+            self._transaction.check_usable()
+            self._transaction.pending.acknowledgements[job_id] = row
+            return "acknowledged"
+        async with self._writing() as tx:
+            statement = statements.acknowledge_at_once(self._database.kind)
+            changed = await tx.execute(statement, {f"p_{name}": value for name, value in row.items()})
+            if changed:
+                return "acknowledged"
+            if fence is None:
+                raise RecordNotFoundError("job", job_id)
+            return "superseded"
+
+    def _age(self, age: timedelta) -> dict[str, Any]:
+        now = self._database.clock.now()
+        return {"now": now, "before": now - age, "age_us": age // timedelta(microseconds=1)}
+
+
+def _fenced(job_id: str, fence: Fence) -> dict[str, Any]:
+    return {"of_id": job_id, "fence_started_at": fence.started_at, "fence_deliveries": fence.deliveries}
+
+
+def _acknowledgement(
+    job_id: str, fence: Fence | None, now: datetime, values: dict[str, Any]
+) -> dict[str, Any]:
+    nothing = {"due_at": None, "delay_us": None, "last_error": None, "failures": 0, "interruptions": 0}
+    return {
+        "id": job_id,
+        "fence_started_at": None if fence is None else fence.started_at,
+        "fence_deliveries": None if fence is None else fence.deliveries,
+        "given_now": now,
+        **nothing,
+        **values,
+    }
+
+
+def _new_row(job: NewJob, now: datetime) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "run_id": job.run_id,
+        "stage_id": job.stage_id,
+        "workflow_id": job.workflow_id,
+        "definition_version": job.definition_version,
+        "payload": job.payload,
+        "priority": job.priority,
+        "status": Status.PENDING,
+        "deliveries": 0,
+        "failures": 0,
+        "worker_losses": 0,
+        "interruptions": 0,
+        "max_attempts": job.max_attempts,
+        "max_worker_losses": job.max_worker_losses,
+        "worker_id": None,
+        "created_at": now,
+        "updated_at": now,
+        "started_at": None,
+        "locked_at": None,
+        "completed_at": None,
+        "due_at": job.due_at,
+        "last_error": None,
+    }
+
+
+def _dequeued(row: Row) -> DequeuedJob:
+    return DequeuedJob(
+        job_id=row["id"],
+        run_id=row["run_id"],
+        workflow_id=row["workflow_id"],
+        stage_id=row["stage_id"],
+        definition_version=row["definition_version"],
+        payload=row["payload"],
+        priority=row["priority"],
+        fence=Fence(started_at=row["started_at"], deliveries=row["deliveries"]),
+        failures=row["failures"],
+        worker_losses=row["worker_losses"],
+        max_attempts=row["max_attempts"],
+        max_worker_losses=row["max_worker_losses"],
+    )

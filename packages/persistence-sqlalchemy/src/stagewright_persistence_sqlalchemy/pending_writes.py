@@ -1,0 +1,110 @@
+"""The writes of a transaction that were not sent yet: one entry for each row, merged as they come."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from sqlalchemy import Table
+
+from stagewright.errors import DuplicateRecordError, StaleVersionError
+from stagewright_persistence_sqlalchemy.column_types import encoded
+
+__all__ = ["PendingWrites", "RowUpdate"]
+
+RowKey: TypeAlias = tuple[str, str]
+
+
+@dataclass(slots=True)
+class RowUpdate:
+    """What changes of one row.
+
+    Attributes:
+        table: Its table.
+        key: The value of its `id`.
+        values: New values by column.
+        bumps: How much its version rises.
+        expected_version: Which version it must have before, or None.
+    """
+
+    table: Table
+    key: str
+    values: dict[str, Any]
+    bumps: int = 0
+    expected_version: int | None = None
+
+
+@dataclass(slots=True)
+class PendingWrites:
+    """Everything that is to be sent at the next flush.
+
+    Attributes:
+        inserts: New rows by table, in the order they came; each has all columns of its table.
+        updates: Changes of rows that are in the database, by table and id.
+        acknowledgements: Changes of jobs under their fences, by job id.
+        enqueued: Jobs that take the place of their stage's earlier one.
+        topics: What waiting hosts are told, once each.
+    """
+
+    inserts: dict[Table, list[dict[str, Any]]] = field(default_factory=dict)
+    updates: dict[RowKey, RowUpdate] = field(default_factory=dict)
+    acknowledgements: dict[str, dict[str, Any]] = field(default_factory=dict)
+    enqueued: list[dict[str, Any]] = field(default_factory=list)
+    topics: dict[str, None] = field(default_factory=dict)
+    _inserted: dict[RowKey, dict[str, Any]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.inserts or self.updates or self.acknowledgements or self.enqueued or self.topics)
+
+    def insert(self, table: Table, row: Mapping[str, Any], *, skip_existing: bool = False) -> None:
+        """Add a row, or leave it out with `skip_existing` when one with its id waits already.
+
+        Raises:
+            DuplicateRecordError: If a row with its id is waiting to be inserted already.
+        """
+        values = encoded(table, row)
+        key = values.get("id")
+        if isinstance(key, str):
+            if (table.name, key) in self._inserted:
+                if skip_existing:
+                    return
+                raise DuplicateRecordError(table.name, key)
+            self._inserted[table.name, key] = values
+        self.inserts.setdefault(table, []).append(values)
+
+    def update(
+        self,
+        table: Table,
+        key: str,
+        values: Mapping[str, Any],
+        *,
+        bumps: int = 1,
+        expected_version: int | None = None,
+    ) -> None:
+        """Change a row, also one that is itself waiting to be inserted.
+
+        Raises:
+            StaleVersionError: If what is waiting already tells that the version can't be the expected one.
+        """
+        values = encoded(table, values)
+        inserted = self._inserted.get((table.name, key))
+        if inserted is not None:
+            if expected_version is not None and inserted["version"] != expected_version:
+                raise StaleVersionError(table.name, key, expected_version, inserted["version"])
+            inserted.update(values)
+            if bumps:
+                inserted["version"] += bumps
+            return
+        update = self.updates.setdefault((table.name, key), RowUpdate(table, key, {}))
+        if expected_version is not None:
+            before = expected_version - update.bumps
+            if update.expected_version not in (None, before):
+                raise StaleVersionError(table.name, key, expected_version, None)
+            update.expected_version = before
+        update.values.update(values)
+        update.bumps += bumps
+
+    def clear(self) -> None:
+        """Forget everything: it was sent, or it was undone."""
+        for collection in (self.inserts, self.updates, self.acknowledgements, self.topics, self._inserted):
+            collection.clear()
+        self.enqueued.clear()

@@ -1,0 +1,183 @@
+"""Runs, their stages, their definitions and their log lines."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+from stagewright.records import (
+    DefinitionRecord,
+    LoadedRun,
+    LogRecord,
+    RunPatch,
+    RunRecord,
+    Serves,
+    StagePatch,
+    StoredStage,
+    set_fields,
+)
+from stagewright.status import Status
+from stagewright_persistence_sqlalchemy import tables
+from stagewright_persistence_sqlalchemy.connection import Connection
+from stagewright_persistence_sqlalchemy.rows import Row, column_values, definition_of, run_of, stage_of
+from stagewright_persistence_sqlalchemy.statements import reads, writes_at_once
+from stagewright_persistence_sqlalchemy.statements.claims import claim_pending_runs, serves_parameters
+
+__all__ = ["RunStores"]
+
+
+class RunStores(Connection):
+    """`RunStore`, `StageStore`, `DefinitionStore` and `LogStore`."""
+
+    async def create_run(self, run: RunRecord) -> None:
+        """Insert a run."""
+        async with self._writing() as tx:
+            tx.pending.insert(tables.runs, column_values(_fields(run)) | {"event_seq": 0})
+            tx.know_sequence(run.id, 0)
+
+    async def update_run(self, run_id: str, patch: RunPatch, *, expected_version: int | None = None) -> None:
+        """Change the fields that the patch sets, and raise the version by one."""
+        async with self._writing() as tx:
+            tx.pending.update(
+                tables.runs, run_id, column_values(set_fields(patch)), expected_version=expected_version
+            )
+
+    async def get_run(self, run_id: str) -> RunRecord | None:
+        """The run, or None."""
+        found = await self._fetch(reads.run_by_id(), {"id": run_id})
+        return run_of(found[0]) if found else None
+
+    async def get_run_status(self, run_id: str) -> Status | None:
+        """The run's status, or None."""
+        found = await self._fetch(reads.run_status(), {"id": run_id})
+        return Status(found[0]["status"]) if found else None
+
+    async def lock_runs(self, run_ids: Collection[str]) -> list[RunRecord]:
+        """Lock runs in the order of their ids, and read them as they are once locked."""
+        ids = {f"item_{number}": run_id for number, run_id in enumerate(sorted(set(run_ids)))}
+        if not ids:
+            return []
+        rows = await self._fetch(reads.lock_runs(len(ids)), ids)
+        if self._transaction is not None:
+            for row in rows:
+                self._transaction.know_sequence(row["id"], row["event_seq"])
+        return [run_of(row) for row in rows]
+
+    async def load_runs(self, run_ids: Collection[str], *, lock: bool = False) -> list[LoadedRun]:
+        """Runs with their stages, locked until the transaction ends where `lock` is set."""
+        ids = {f"item_{number}": run_id for number, run_id in enumerate(sorted(set(run_ids)))}
+        if not ids:
+            return []
+        tx = self._transaction
+        locks = lock and tx is not None
+        rows = await self._fetch(reads.load_runs(self._database.kind, len(ids), lock=locks), ids)
+        if locks and tx is not None:
+            for row in rows:
+                tx.know_sequence(row["r_id"], row["r_event_seq"])
+            if not all(row.get("is_current", True) for row in rows):
+                return await self._load_after_waiting(rows)
+        return _loaded(rows)
+
+    async def claim_pending_runs(self, limit: int, *, now: datetime, serves: Serves) -> list[RunRecord]:
+        """Make up to `limit` PENDING runs RUNNING, passing over those that another transaction holds."""
+        if limit < 1:
+            return []
+        pairs = None if serves is None else [(pair.workflow_id, pair.version) for pair in serves]
+        if pairs == []:
+            return []
+        statement = claim_pending_runs(None if pairs is None else len(pairs))
+        async with self._writing() as tx:
+            parameters = {"limit": limit, "now": now} | serves_parameters(pairs or [])
+            rows = await tx.fetch(statement, parameters)
+            for row in rows:
+                tx.know_sequence(row["id"], row["event_seq"])
+        claimed = [run_of(row) for row in rows]
+        return sorted(claimed, key=lambda run: (-run.priority, run.created_at, run.id))
+
+    async def create_stage(self, stage: StoredStage) -> None:
+        """Insert a stage."""
+        async with self._writing() as tx:
+            tx.pending.insert(tables.stages, column_values(_fields(stage)))
+
+    async def update_stage(
+        self, stage_record_id: str, patch: StagePatch, *, expected_version: int | None = None
+    ) -> None:
+        """Change the fields that the patch sets, and raise the version by one."""
+        async with self._writing() as tx:
+            values = column_values(set_fields(patch))
+            tx.pending.update(tables.stages, stage_record_id, values, expected_version=expected_version)
+
+    async def get_stage(self, run_id: str, stage_id: str) -> StoredStage | None:
+        """The stage of that run, or None."""
+        found = await self._fetch(reads.stage_by_name(), {"run_id": run_id, "stage_id": stage_id})
+        return stage_of(found[0]) if found else None
+
+    async def get_stages_by_run(self, run_id: str) -> list[StoredStage]:
+        """All stages of a run, by execution group, then by stage number."""
+        return [stage_of(row) for row in await self._fetch(reads.stages_of_run(), {"run_id": run_id})]
+
+    async def insert_definition_if_absent(self, definition: DefinitionRecord) -> DefinitionRecord:
+        """Insert a definition unless it is there; the first writer's row stays."""
+        known = await self.get_definition(definition.workflow_id, definition.version)
+        if known is not None:
+            return known
+        async with self._writing() as tx:
+            statement = writes_at_once.insert_definition(self._database.kind)
+            if await tx.execute(statement, column_values(_fields(definition))):
+                tx.new_definitions.remember(definition)
+                return definition
+            key = {"workflow_id": definition.workflow_id, "version": definition.version}
+            stored = definition_of((await tx.fetch(reads.definition_by_key(), key))[0])
+        # Rows never change, and one that somebody else has committed can't be rolled back any more.
+        self._database.definitions.remember(stored)
+        return stored
+
+    async def get_definition(self, workflow_id: str, version: str) -> DefinitionRecord | None:
+        """The stored definition, or None."""
+        known = self._database.definitions.recall(workflow_id, version)
+        if known is not None:
+            return known
+        key = {"workflow_id": workflow_id, "version": version}
+        found = await self._fetch(reads.definition_by_key(), key)
+        if not found:
+            return None
+        stored = definition_of(found[0])
+        if self._transaction is None or not self._transaction.new_definitions.recall(workflow_id, version):
+            self._database.definitions.remember(stored)
+        return stored
+
+    async def append_logs(self, lines: Sequence[LogRecord]) -> None:
+        """Insert log lines; one that is there already is skipped."""
+        if lines:
+            async with self._writing() as tx:
+                for line in lines:
+                    tx.pending.insert(tables.logs, column_values(_fields(line)), skip_existing=True)
+
+    async def _load_after_waiting(self, rows: Sequence[Row]) -> list[LoadedRun]:
+        runs = {row["r_id"]: _part(row, "r_") for row in rows}
+        ids = {f"item_{number}": run_id for number, run_id in enumerate(runs)}
+        stages = await self._fetch(reads.stages_of_runs(len(ids)), ids)
+        of_run: dict[str, list[StoredStage]] = {run_id: [] for run_id in runs}
+        for row in stages:
+            of_run[row["run_id"]].append(stage_of(row))
+        return [LoadedRun(run_of(row), tuple(of_run[run_id])) for run_id, row in runs.items()]
+
+
+def _loaded(rows: Sequence[Row]) -> list[LoadedRun]:
+    of_run: dict[str, list[Row]] = {}
+    for row in rows:
+        of_run.setdefault(row["r_id"], []).append(row)
+    return [
+        LoadedRun(
+            run_of(_part(members[0], "r_")),
+            tuple(stage_of(_part(row, "s_")) for row in members if row["s_id"] is not None),
+        )
+        for members in of_run.values()
+    ]
+
+
+def _part(row: Row, prefix: str) -> Row:
+    return {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
+
+
+def _fields(record: Any) -> dict[str, Any]:  # Any: every record has slots of its own
+    return {name: getattr(record, name) for name in record.__dataclass_fields__}

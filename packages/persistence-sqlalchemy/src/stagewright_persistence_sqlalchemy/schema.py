@@ -1,0 +1,173 @@
+"""The schema of a database: which version it has, making it, bringing it up to date, and its DDL as text."""
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from stagewright_persistence_sqlalchemy.connecting import connected
+from stagewright_persistence_sqlalchemy.database_url import database_url, named_errors, shown
+from stagewright_persistence_sqlalchemy.errors import (
+    DatabaseUnusableError,
+    SchemaMissingError,
+    SchemaOutdatedError,
+)
+from stagewright_persistence_sqlalchemy.schema_state import VERSION_TABLE, SchemaState, state_of
+
+__all__ = ["HEAD", "Upgrade", "check", "current", "sql", "upgrade", "upgrade_if_new"]
+
+_SCRIPTS: Final = ScriptDirectory(str(Path(__file__).parent / "migrations"))
+_LOCK: Final = 0x5374616765777269
+"""The key of PostgreSQL's advisory lock under which one process at a time changes the schema."""
+
+HEAD: Final = str(_SCRIPTS.get_current_head())
+"""The version of the schema that this code works with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """What an upgrade did.
+
+    Attributes:
+        before: The version that the database had; None if it had no schema.
+        after: The version that it has now.
+    """
+
+    before: str | None
+    after: str
+
+
+async def current(engine: AsyncEngine) -> str | None:
+    """The version of the schema that a database has; None if it has none.
+
+    Raises:
+        UnknownSchemaError: If what is there isn't of Stagewright's making.
+        DatabaseUnusableError, TransientError: If it can't be looked at.
+    """
+    return (await _state(engine)).known_version(shown(engine.url))
+
+
+async def check(engine: AsyncEngine) -> None:
+    """Make sure that a database has the schema that this code works with; changes nothing.
+
+    Raises:
+        SchemaMissingError, SchemaOutdatedError, SchemaTooNewError, UnknownSchemaError: If it hasn't.
+        DatabaseUnusableError, TransientError: If it can't be looked at.
+    """
+    (await _state(engine)).check(shown(engine.url), HEAD)
+
+
+async def upgrade(engine: AsyncEngine) -> Upgrade:
+    """Bring a database to the schema that this code works with, in one transaction; an empty one gets it whole.
+
+    Any number of processes may do this at once: one does it while the others wait. A process that dies meanwhile
+    leaves the database as it was.
+
+    Args:
+        engine: Made by `create_engine` of this package; a transaction on SQLite has to begin as a writer.
+
+    Raises:
+        SchemaTooNewError, UnknownSchemaError: If it can't be brought there; nothing was changed.
+        DatabaseUnusableError, TransientError: If the database refuses, or can't be reached.
+    """
+    return await _upgrade(engine, only_if_new=False)
+
+
+async def upgrade_if_new(engine: AsyncEngine) -> None:
+    """Like `upgrade` for a database without any table; any other one is only checked, as `check` does."""
+    if (await _state(engine)).is_empty:
+        await _upgrade(engine, only_if_new=True)
+    await check(engine)
+
+
+def sql(url: str) -> str:
+    """The statements that make the schema in an empty database, as text; no database is needed.
+
+    Args:
+        url: Any URL of the kind of database; only its kind matters.
+
+    Raises:
+        InvalidSettingError: If it is no URL of SQLite or PostgreSQL.
+    """
+    written = io.StringIO()
+    context = MigrationContext.configure(
+        dialect_name=database_url(url).get_backend_name(),
+        opts=_options(as_sql=True, output_buffer=written, transactional_ddl=True, literal_binds=True),
+    )
+    with context.begin_transaction():
+        context.run_migrations(op=Operations(context))
+    return written.getvalue()
+
+
+async def _state(engine: AsyncEngine) -> SchemaState:
+    _check_file(engine)
+    if _is_unmade_file(engine):
+        # Looking into it would make it.
+        return SchemaState.of_nothing()
+    with named_errors(engine.url):
+        async with connected(engine.execution_options(stagewright_reading=True)) as connection:
+            return await connection.run_sync(state_of)
+
+
+async def _upgrade(engine: AsyncEngine, *, only_if_new: bool) -> Upgrade:
+    _check_file(engine)
+    with named_errors(engine.url):
+        async with connected(engine) as connection:
+            if engine.dialect.name != "sqlite":
+                # Under a stricter level a process that has waited would still see the database as it was before.
+                await connection.execution_options(isolation_level="READ COMMITTED")
+            async with connection.begin():
+                await _take_turn(connection)
+                before = await connection.run_sync(state_of)
+                try:
+                    before.check(shown(engine.url), HEAD)
+                except (SchemaMissingError, SchemaOutdatedError):
+                    if before.is_empty or not only_if_new:
+                        await connection.run_sync(_migrate)
+    return Upgrade(before.version, HEAD)
+
+
+async def _take_turn(connection: AsyncConnection) -> None:
+    """Wait until no other process changes the schema; on SQLite the transaction began with that."""
+    if connection.dialect.name != "sqlite":
+        await connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+
+
+def _migrate(connection: Connection) -> None:
+    context = MigrationContext.configure(connection, opts=_options())
+    # Migrations get their operations as an argument: Alembic's own proxy is one for the whole process.
+    context.run_migrations(op=Operations(context))
+
+
+def _options(**more: Any) -> dict[str, Any]:  # Any: Alembic's options
+    def steps(heads: Any, context: MigrationContext) -> Any:
+        return _SCRIPTS._upgrade_revs("head", heads)
+
+    return {"version_table": VERSION_TABLE, "fn": steps, **more}
+
+
+def _check_file(engine: AsyncEngine) -> None:
+    path = _file_of(engine)
+    if path is not None and path.is_dir():
+        raise DatabaseUnusableError(shown(engine.url), "it is a folder, and a file is needed")
+    if path is not None and not path.parent.is_dir():
+        raise DatabaseUnusableError(shown(engine.url), f"there is no folder {path.parent}")
+
+
+def _is_unmade_file(engine: AsyncEngine) -> bool:
+    path = _file_of(engine)
+    return path is not None and not path.exists()
+
+
+def _file_of(engine: AsyncEngine) -> Path | None:
+    """The file of an SQLite database; None where there is none, or it is named in SQLite's own way."""
+    name = engine.url.database
+    if engine.dialect.name != "sqlite" or not name or name.startswith((":memory:", "file:")):
+        return None
+    return Path(name)

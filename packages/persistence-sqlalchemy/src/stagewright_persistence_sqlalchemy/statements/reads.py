@@ -1,0 +1,151 @@
+"""Reads of single rows and of what a run consists of."""
+
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import ColumnElement, Executable, Select, Table, Text, bindparam, literal_column, select
+
+from stagewright_persistence_sqlalchemy import tables
+from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
+
+__all__ = [
+    "blob_by_key",
+    "definition_by_key",
+    "idempotency_key",
+    "load_runs",
+    "lock_event_sequences",
+    "lock_runs",
+    "numbered",
+    "run_by_id",
+    "run_status",
+    "stage_by_name",
+    "stages_of_run",
+    "stages_of_runs",
+    "versions_of",
+]
+
+
+def numbered(count: int, name: str = "item") -> list[ColumnElement[Any]]:
+    """So many bind parameters, `item_0`, `item_1` and so on."""
+    return [bindparam(f"{name}_{number}", type_=Text()) for number in range(count)]
+
+
+@lru_cache(maxsize=1)
+def run_by_id() -> Select[Any]:
+    """A run."""
+    return select(tables.runs).where(tables.runs.c.id == bindparam("id", type_=Text()))
+
+
+@lru_cache(maxsize=1)
+def run_status() -> Select[Any]:
+    """A run's status."""
+    return select(tables.runs.c.status).where(tables.runs.c.id == bindparam("id", type_=Text()))
+
+
+@lru_cache(maxsize=128)
+def lock_runs(count: int) -> Executable:
+    """Runs, locked in the order of their ids."""
+    runs = tables.runs
+    return select(runs).where(runs.c.id.in_(numbered(count))).order_by(runs.c.id).with_for_update()
+
+
+@lru_cache(maxsize=128)
+def load_runs(kind: DatabaseKind, count: int, *, lock: bool) -> Executable:
+    """Runs with their stages, a row for each stage and one for a run without any; runs in the order of their ids.
+
+    A locking read that had to wait gets the run as it is now, and the stages as they were when the statement began.
+    `is_current` is false then: the stages have to be read anew.
+    """
+    runs, stages = tables.runs, tables.stages
+    columns = [column.label(f"r_{column.name}") for column in runs.c]
+    columns += [column.label(f"s_{column.name}") for column in stages.c]
+    if lock and kind.skips_locked:
+        before = runs.alias("before")
+        seen: Select[Any] = (
+            select(literal_column("before.xmin")).select_from(before).where(before.c.id == runs.c.id)
+        )
+        columns.append((seen.scalar_subquery() == literal_column("workflow_runs.xmin")).label("is_current"))
+    statement = (
+        select(*columns)
+        .select_from(runs.outerjoin(stages, stages.c.run_id == runs.c.id))
+        .where(runs.c.id.in_(numbered(count)))
+        .order_by(runs.c.id, stages.c.execution_group, stages.c.stage_number)
+    )
+    return statement.with_for_update(of=runs) if lock else statement
+
+
+@lru_cache(maxsize=128)
+def stages_of_runs(count: int) -> Select[Any]:
+    """The stages of several runs, by execution group, then by stage number."""
+    stages = tables.stages
+    return (
+        select(stages)
+        .where(stages.c.run_id.in_(numbered(count)))
+        .order_by(stages.c.run_id, stages.c.execution_group, stages.c.stage_number)
+    )
+
+
+@lru_cache(maxsize=1)
+def stages_of_run() -> Select[Any]:
+    """The stages of one run, by execution group, then by stage number."""
+    stages = tables.stages
+    return (
+        select(stages)
+        .where(stages.c.run_id == bindparam("run_id", type_=Text()))
+        .order_by(stages.c.execution_group, stages.c.stage_number)
+    )
+
+
+@lru_cache(maxsize=1)
+def stage_by_name() -> Select[Any]:
+    """One stage of a run."""
+    stages = tables.stages.c
+    return select(tables.stages).where(
+        stages.run_id == bindparam("run_id", type_=Text()),
+        stages.stage_id == bindparam("stage_id", type_=Text()),
+    )
+
+
+@lru_cache(maxsize=64)
+def lock_event_sequences(count: int) -> Executable:
+    """The last event of runs, whose rows are locked by this in the order of their ids."""
+    runs = tables.runs.c
+    return (
+        select(runs.id, runs.event_seq)
+        .where(runs.id.in_(numbered(count)))
+        .order_by(runs.id)
+        .with_for_update()
+    )
+
+
+@lru_cache(maxsize=64)
+def versions_of(table: Table, count: int) -> Executable:
+    """The versions of rows; None where the table has none."""
+    version = table.c.version if "version" in table.c else literal_column("NULL").label("version")
+    return select(table.c.id, version).where(table.c.id.in_(numbered(count)))
+
+
+@lru_cache(maxsize=1)
+def definition_by_key() -> Select[Any]:
+    """A definition."""
+    definitions = tables.definitions.c
+    return select(tables.definitions).where(
+        definitions.workflow_id == bindparam("workflow_id", type_=Text()),
+        definitions.version == bindparam("version", type_=Text()),
+    )
+
+
+@lru_cache(maxsize=1)
+def idempotency_key() -> Select[Any]:
+    """An idempotency key."""
+    keys = tables.idempotency_keys.c
+    return select(tables.idempotency_keys).where(
+        keys.key == bindparam("key", type_=Text()),
+        keys.command_type == bindparam("command_type", type_=Text()),
+    )
+
+
+@lru_cache(maxsize=1)
+def blob_by_key() -> Select[Any]:
+    """A blob."""
+    return select(tables.blobs).where(tables.blobs.c.key == bindparam("key", type_=Text()))

@@ -1,0 +1,27 @@
+"""A counter that rises with every notification, for databases that can't notify."""
+
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Executable, Select, select
+
+from stagewright_persistence_sqlalchemy import tables
+from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
+
+__all__ = ["current_signal", "raise_signal"]
+
+
+@lru_cache(maxsize=1)
+def current_signal() -> Select[Any]:
+    """How many notifications there have been."""
+    return select(tables.signals.c.count).where(tables.signals.c.id == 1)
+
+
+@lru_cache(maxsize=8)
+def raise_signal(kind: DatabaseKind) -> Executable:
+    """Count one more notification."""
+    statement: Any = kind.insert(tables.signals).values(id=1, count=1)
+    counted: Executable = statement.on_conflict_do_update(
+        index_elements=["id"], set_={"count": tables.signals.c.count + 1}
+    )
+    return counted

@@ -1,0 +1,100 @@
+"""Durable steps in an SQL database."""
+
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Delete, Select, Text, bindparam, delete, select, update
+
+from stagewright.records import StepExpectation, StepPatch, StepRecord, set_fields
+from stagewright_persistence_sqlalchemy import tables
+from stagewright_persistence_sqlalchemy.connection import Connection
+from stagewright_persistence_sqlalchemy.rows import column_values, step_of
+from stagewright_persistence_sqlalchemy.statements.reads import numbered
+from stagewright_persistence_sqlalchemy.statements.writes_at_once import insert_step
+
+__all__ = ["SqlAlchemyStepLedger"]
+
+
+class SqlAlchemyStepLedger(Connection):
+    """A `StepLedger`, which takes part in transactions of a persistence over the same database."""
+
+    async def get(self, stage_record_id: str, step_id: str) -> StepRecord | None:
+        """The step, or None."""
+        found = await self._fetch(_one(), {"stage_record_id": stage_record_id, "step_id": step_id})
+        return step_of(found[0]) if found else None
+
+    async def list(self, stage_record_id: str) -> list[StepRecord]:
+        """All steps of a stage record, by `seq`, then by id."""
+        return [step_of(row) for row in await self._fetch(_all(), {"stage_record_id": stage_record_id})]
+
+    async def claim(self, record: StepRecord) -> tuple[bool, StepRecord]:
+        """Insert a step if its stage record has none of that id."""
+        values = column_values({name: getattr(record, name) for name in record.__dataclass_fields__})
+        key = {"stage_record_id": record.stage_record_id, "step_id": record.step_id}
+        async with self._writing() as tx:
+            inserted = await tx.execute(insert_step(self._database.kind), values)
+            if inserted:
+                return True, record
+            return False, step_of((await tx.fetch(_one(), key))[0])
+
+    async def compare_and_set(
+        self, record_id: str, expectation: StepExpectation, patch: StepPatch
+    ) -> tuple[bool, StepRecord | None]:
+        """Change a step if it is as expected, atomically."""
+        steps = tables.steps.c
+        wanted = [steps.id == record_id, steps.status == expectation.status]
+        if expectation.attempt is not None:
+            wanted.append(steps.attempt == expectation.attempt)
+        statement = (
+            update(tables.steps).where(*wanted).values(column_values(set_fields(patch))).returning(*steps)
+        )
+        async with self._writing() as tx:
+            changed = await tx.fetch(statement, {})
+            if changed:
+                return True, step_of(changed[0])
+            current = await tx.fetch(_by_id(), {"id": record_id})
+            return False, step_of(current[0]) if current else None
+
+    async def clear(self, stage_record_id: str) -> None:
+        """Delete all steps of a stage record."""
+        await self.clear_except(stage_record_id, ())
+
+    async def clear_except(self, stage_record_id: str, keep: Collection[str]) -> None:
+        """Delete the steps of a stage record but for those in `keep`."""
+        kept: dict[str, Any] = {f"item_{number}": step_id for number, step_id in enumerate(sorted(set(keep)))}
+        async with self._writing() as tx:
+            await tx.execute(_clear_except(len(kept)), kept | {"stage_record_id": stage_record_id})
+
+
+@lru_cache(maxsize=1)
+def _one() -> Select[Any]:
+    steps = tables.steps.c
+    return select(tables.steps).where(
+        steps.stage_record_id == bindparam("stage_record_id", type_=Text()),
+        steps.step_id == bindparam("step_id", type_=Text()),
+    )
+
+
+@lru_cache(maxsize=1)
+def _by_id() -> Select[Any]:
+    return select(tables.steps).where(tables.steps.c.id == bindparam("id", type_=Text()))
+
+
+@lru_cache(maxsize=1)
+def _all() -> Select[Any]:
+    steps = tables.steps.c
+    return (
+        select(tables.steps)
+        .where(steps.stage_record_id == bindparam("stage_record_id", type_=Text()))
+        .order_by(steps.seq, steps.id)
+    )
+
+
+@lru_cache(maxsize=64)
+def _clear_except(count: int) -> Delete:
+    steps = tables.steps.c
+    statement = delete(tables.steps).where(
+        steps.stage_record_id == bindparam("stage_record_id", type_=Text())
+    )
+    return statement.where(steps.step_id.not_in(numbered(count))) if count else statement

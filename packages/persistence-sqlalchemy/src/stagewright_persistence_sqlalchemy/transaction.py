@@ -1,0 +1,153 @@
+"""One transaction: its connection, what is still to be sent, and what it knows of the rows that it holds."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sqlalchemy import Executable
+
+from stagewright.errors import RecordNotFoundError
+from stagewright_persistence_sqlalchemy import tables
+from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
+from stagewright_persistence_sqlalchemy.flushing import flush
+from stagewright_persistence_sqlalchemy.known_definitions import KnownDefinitions
+from stagewright_persistence_sqlalchemy.pending_writes import PendingWrites
+from stagewright_persistence_sqlalchemy.rows import Row
+from stagewright_persistence_sqlalchemy.sessions import Session
+from stagewright_persistence_sqlalchemy.statements.reads import lock_event_sequences
+
+__all__ = ["Transaction"]
+
+
+class Transaction:
+    """A transaction, used by one task at a time as its connection is.
+
+    Attributes:
+        pending: Writes that were not sent yet.
+        has_notified: Whether waiting hosts are told of this transaction when it has committed.
+        new_definitions: Definitions that it inserted; known to be stored once it has committed.
+    """
+
+    def __init__(self, kind: DatabaseKind, session: Session) -> None:
+        self.pending = PendingWrites()
+        self._kind = kind
+        self._session = session
+        self._sequences: dict[str, int] = {}
+        self._spoiled: BaseException | None = None
+        self._has_sent = False
+        self.has_notified = False
+        self.new_definitions = KnownDefinitions()
+
+    async def fetch(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
+        """Send what is pending, then read."""
+        await self.flush()
+        self._has_sent = True
+        with self._spoiling():
+            return await self._session.fetch(statement, parameters)
+
+    async def execute(self, statement: Executable, parameters: Mapping[str, Any]) -> int:
+        """Send what is pending, then write at once; answers how many rows changed."""
+        await self.flush()
+        self._has_sent = True
+        with self._spoiling():
+            return await self._session.execute(statement, parameters)
+
+    async def flush(self) -> None:
+        """Send what is pending."""
+        self.check_usable()
+        if self.pending:
+            notifies = bool(self.pending.topics)
+            self._has_sent = True
+            with self._spoiling():
+                await flush(self._kind, self._session, self.pending)
+            self.has_notified = self.has_notified or notifies
+
+    def check_usable(self) -> None:
+        """Raise the error that an earlier call of this transaction ended with: nothing of it can be kept any more."""
+        if self._spoiled is not None:
+            raise self._spoiled
+
+    def know_sequence(self, run_id: str, event_seq: int) -> None:
+        """Remember the last event of a run whose row this transaction holds."""
+        self._sequences[run_id] = event_seq
+
+    async def next_sequences(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Take the next so many sequences of runs, and write the runs' new last ones.
+
+        Returns:
+            The last sequence before, by run.
+
+        Raises:
+            RecordNotFoundError: If one of the runs doesn't exist.
+        """
+        unknown = sorted(run_id for run_id in counts if run_id not in self._sequences)
+        if unknown:
+            names = {f"item_{number}": run_id for number, run_id in enumerate(unknown)}
+            for row in await self.fetch(lock_event_sequences(len(unknown)), names):
+                self._sequences[row["id"]] = row["event_seq"]
+        before = {}
+        for run_id, count in counts.items():
+            last = self._sequences.get(run_id)
+            if last is None:
+                raise RecordNotFoundError("run", run_id)
+            before[run_id] = last
+            self._sequences[run_id] = last + count
+            self.pending.update(tables.runs, run_id, {"event_seq": last + count}, bumps=0)
+        return before
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncIterator[None]:
+        """Undo what the block wrote when it raises, and go on."""
+        if self._session.can_restart and not self._has_sent and not self.pending:
+            async with self._from_the_beginning():
+                yield
+            return
+        await self.flush()
+        sequences, spoiled = dict(self._sequences), self._spoiled
+        definitions = self.new_definitions.copy()
+        try:
+            async with self._session.savepoint():
+                yield
+                await self.flush()
+        except BaseException:
+            self.pending.clear()
+            self._sequences, self._spoiled = sequences, spoiled
+            self.new_definitions = definitions
+            raise
+
+    @asynccontextmanager
+    async def _from_the_beginning(self) -> AsyncIterator[None]:
+        """A savepoint before which nothing was written: undoing it is beginning anew, and it costs nothing."""
+        self.check_usable()
+        try:
+            yield
+            self.check_usable()
+        except BaseException:
+            self.pending.clear()
+            self._sequences.clear()
+            self._spoiled = None
+            self.has_notified = False
+            self.new_definitions.clear()
+            if self._has_sent:
+                await self._session.restart()
+                self._has_sent = False
+            raise
+
+    def _spoiling(self) -> "_Spoiling":
+        return _Spoiling(self)
+
+    def spoil(self, error: BaseException) -> None:
+        """Remember that an error has made it impossible to keep anything of this transaction."""
+        self._spoiled = self._spoiled or error
+
+
+class _Spoiling:
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
+            self._transaction.spoil(error)

@@ -1,0 +1,106 @@
+"""`stagewright db`."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from stagewright.cli.application import run_application
+from stagewright_persistence_sqlalchemy.schema import HEAD
+from stagewright_test_support.servers import PostgresDatabases
+
+Db = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Db:
+    """Runs `stagewright db` in this process, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = run_application(["db", *arguments])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """An empty database."""
+    if request.param == "sqlite":
+        yield request.getfixturevalue("sqlite_url")
+        return
+    databases = PostgresDatabases.at(request.getfixturevalue("postgres_url"))
+    name = f"command_{uuid4().hex[:12]}"
+    yield databases.create(name)
+    databases.drop(name)
+
+
+def test_a_database_from_nothing_to_its_schema(db: Db, url: str) -> None:
+    missing = f"stagewright: {url} has no Stagewright schema yet; run `stagewright db upgrade '{url}'`\n"
+    assert db("check", url) == (1, "", missing)
+    assert db("current", url) == (0, "none\n", "")
+    assert db("upgrade", url) == (0, f"the schema {HEAD} was made\n", "")
+    assert db("check", url) == (0, f"the schema is {HEAD}, as needed\n", "")
+    assert db("current", url) == (0, f"{HEAD}\n", "")
+    assert db("upgrade", url) == (0, f"the schema is at {HEAD} already\n", "")
+
+
+@pytest.mark.parametrize("command", ["check", "current"])
+def test_looking_makes_no_file(db: Db, tmp_path: Path, command: str) -> None:
+    db(command, "sqlite:///typo.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "time_type"),
+    [("sqlite:///any.db", "created_at TEXT"), ("postgres://any", "TIMESTAMP WITH TIME ZONE")],
+)
+def test_the_statements_are_printed(db: Db, tmp_path: Path, url: str, time_type: str) -> None:
+    code, printed, errors = db("sql", url)
+    assert (code, errors) == (0, "")
+    assert "CREATE TABLE workflow_runs" in printed
+    assert time_type in printed
+    assert f"VALUES ('{HEAD}')" in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["upgrade", "check", "current", "sql"])
+@pytest.mark.parametrize(
+    "url", ["mysql://me:s3cret@somewhere.test/name", "memory://", "no url", "sqlite+nothing://"]
+)
+def test_a_wrong_url_is_one_line_and_exits_with_2(db: Db, command: str, url: str) -> None:
+    code, printed, errors = db(command, url)
+    assert (code, printed) == (2, "")
+    assert errors.startswith("stagewright: url=")
+    assert errors.count("\n") == 1
+    assert "s3cret" not in errors
+
+
+@pytest.mark.parametrize("command", ["upgrade", "check", "current"])
+def test_a_database_that_can_not_be_opened_is_one_line_and_exits_with_1(
+    db: Db, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "notes.db").write_text("no database at all, but long enough to be looked at " * 40)
+    assert db(command, "sqlite:///notes.db") == (
+        1,
+        "",
+        "stagewright: sqlite:///notes.db can't be used: file is not a database\n",
+    )
+
+
+def test_the_help_names_the_commands(db: Db) -> None:
+    code, printed, _ = db("--help")
+    assert code == 0
+    for command in ("upgrade", "check", "current", "sql"):
+        assert f"\n  {command} " in printed
+
+
+def test_the_command_works_as_a_process(sqlite_url: str) -> None:
+    command = [sys.executable, "-m", "stagewright.cli", "db", "upgrade", sqlite_url]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"the schema {HEAD} was made\n", "")

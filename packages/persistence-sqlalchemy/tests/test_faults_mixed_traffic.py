@@ -1,0 +1,144 @@
+"""Everything at once, for some seconds: nothing of the database's own troubles reaches a caller."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from stagewright import Kernel, RetryPolicy, StageContext, Status, define_stage, define_workflow
+from stagewright.commands import CancelRun, ClaimJobs, ClaimPendingRuns, CreateRun, FlushOutbox
+from stagewright.errors import IdempotencyInProgressError
+from stagewright.hosting.job_runner import run_job
+from stagewright.records import RunRecord
+from stagewright_persistence_sqlalchemy import Database
+
+pytestmark = pytest.mark.slow
+
+SECONDS = 4.0
+LASTING = RetryPolicy(3, 1_000, delay="1ms", jitter=False)
+SESSIONS = text(
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    " AND state LIKE 'idle in transaction%' AND clock_timestamp() - state_change > interval '1 second'"
+)
+DEADLOCKS = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+
+
+async def flaky(ctx: StageContext[Any]) -> Any:
+    await asyncio.sleep(0.001 * (ctx.input % 3))
+    if ctx.input % 5 == 0 and ctx.attempt == 1:
+        raise ValueError("once")
+    return ctx.input
+
+
+async def add_up(ctx: StageContext[Any]) -> Any:
+    return sum(ctx.input.values())
+
+
+@dataclass
+class Traffic:
+    """What goes on between the tasks of a test."""
+
+    kernel: Kernel
+    runs: list[str] = field(default_factory=list)
+    cancelled: set[str] = field(default_factory=set)
+    stuck: list[int] = field(default_factory=list)
+    is_over: bool = False
+
+    async def create(self, name: str) -> None:
+        """Send each command three times at once, with one key: one run comes of it."""
+        for number in range(10_000):
+            if self.is_over:
+                return
+            command = CreateRun("flow", number, idempotency_key=f"{name}-{number}")
+            answers = await asyncio.gather(*(self._answer(command) for _ in range(3)))
+            (run_id,) = {answer for answer in answers if answer is not None}
+            self.runs.append(run_id)
+            await asyncio.sleep(0.01)
+
+    async def _answer(self, command: CreateRun) -> str | None:
+        try:
+            return (await self.kernel.dispatch(command)).run_id
+        except IdempotencyInProgressError:
+            return None
+
+    async def work(self, name: str) -> None:
+        while not self.is_over:
+            await self.kernel.dispatch(ClaimPendingRuns(name, max_claims=3))
+            for job in (await self.kernel.dispatch(ClaimJobs(name, limit=2))).jobs:
+                await run_job(self.kernel, job)
+
+    async def cancel(self, name: str) -> None:
+        random = Random(name)
+        while not self.is_over:
+            await asyncio.sleep(0.02)
+            if self.runs:
+                run_id = random.choice(self.runs[-20:])
+                if (await self.kernel.dispatch(CancelRun(run_id))).cancelled:
+                    self.cancelled.add(run_id)
+
+    async def flush(self) -> None:
+        while not self.is_over:
+            await self.kernel.dispatch(FlushOutbox(20))
+            await asyncio.sleep(0.005)
+
+    async def sweep(self) -> None:
+        transport = self.kernel.ports.job_transport
+        while not self.is_over:
+            await transport.release_stale(timedelta(milliseconds=50))
+            await transport.expire_runaway(timedelta(hours=1))
+            await asyncio.sleep(0.02)
+
+    async def watch(self, database: Database) -> None:
+        """Look for sessions that hold a transaction open and do nothing in it."""
+        while not self.is_over:
+            async with database.engine.connect() as connection:
+                self.stuck.append((await connection.execute(SESSIONS)).scalar_one())
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg"], indirect=True)
+async def test_no_trouble_of_the_database_reaches_a_caller(
+    way: str,
+    database: Database,
+    make_kernel: Callable[..., Kernel],
+    work_off: Callable[..., Coroutine[Any, Any, None]],
+    deliver_all: Callable[[Kernel], Awaitable[None]],
+    check_run: Callable[..., Coroutine[Any, Any, RunRecord]],
+) -> None:
+    parallel = [define_stage(name, flaky, input=Any, output=Any, retry=LASTING) for name in ("b", "c")]
+    flow = define_workflow("flow", input=Any).stage("a", flaky, input=Any, output=Any, retry=LASTING)
+    flow = flow.parallel(*parallel).stage("d", add_up, input=Any, output=Any, retry=LASTING)
+    kernel = make_kernel(database, flow.build())
+    traffic = Traffic(kernel)
+    everything = [traffic.create(f"c{number}") for number in range(2)]
+    everything += [traffic.work(f"w{number}") for number in range(6)]
+    everything += [
+        traffic.cancel("x"),
+        traffic.cancel("y"),
+        traffic.flush(),
+        traffic.flush(),
+        traffic.sweep(),
+    ]
+    if way != "sqlite":
+        everything.append(traffic.watch(database))
+    async with asyncio.TaskGroup() as tasks:
+        for one in everything:
+            tasks.create_task(one)
+        await asyncio.sleep(SECONDS)
+        traffic.is_over = True
+    assert not any(traffic.stuck)
+    await kernel.ports.job_transport.release_stale(timedelta(0))
+    await work_off(kernel, traffic.runs, workers=4)
+    await deliver_all(kernel)
+    assert len(set(traffic.runs)) == len(traffic.runs) > 20
+    for run_id in traffic.runs:
+        wanted = Status.CANCELLED if run_id in traffic.cancelled else Status.COMPLETED
+        await check_run(kernel, run_id, (wanted,))
+    if way != "sqlite":
+        async with database.engine.connect() as connection:
+            assert (await connection.execute(DEADLOCKS)).scalar_one() == 0

@@ -1,0 +1,146 @@
+"""What a run costs: statements and commits, as the driver sends them.
+
+Counted from `CreateRun` until the run is COMPLETED, with claims and executions one by one, after one run that has
+warmed up what is kept: compiled texts, the stored definition. BEGIN, COMMIT and the three savepoint statements are
+counted apart. A commit is a COMMIT, or a statement outside of a transaction that writes.
+"""
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from stagewright import Kernel, StageContext, Status, Workflow, define_workflow
+from stagewright.commands import ClaimJobs, ClaimPendingRuns, CreateRun
+from stagewright.hosting.job_runner import run_job
+from stagewright_persistence_sqlalchemy import Database
+
+MOST_COMMITS = 11
+MOST_STATEMENTS = 22
+MOST_SAVEPOINT_STATEMENTS = 2
+
+
+@dataclass
+class Sent:
+    """The statements of one connection or several, in the order in which they were sent."""
+
+    texts: list[str] = field(default_factory=list)
+
+    def note(self, query: Any) -> None:  # Any: what asyncpg tells of a query
+        self.texts.append(" ".join(query.query.split()))
+
+    @property
+    def statements(self) -> list[str]:
+        return [text for text in self.texts if _kind(text) == "statement"]
+
+    @property
+    def of_savepoints(self) -> list[str]:
+        return [text for text in self.texts if _kind(text) == "savepoint"]
+
+    @property
+    def commits(self) -> int:
+        inside, commits = False, 0
+        for text in self.texts:
+            match _kind(text):
+                case "begin":
+                    inside = True
+                case "commit":
+                    inside, commits = False, commits + 1
+                case "rollback":
+                    inside = False
+                case "statement":
+                    commits += (
+                        not inside and re.search(r"\b(INSERT INTO|UPDATE|DELETE FROM)\b", text) is not None
+                    )
+                case _:
+                    pass
+        return commits
+
+    def shown(self) -> str:
+        lines = (f"{number:3} {text[:160]}" for number, text in enumerate(self.texts, 1))
+        counted = f"{len(self.statements)} statements, {self.commits} commits, {len(self.of_savepoints)} of savepoints"
+        return "\n".join((counted, *lines))
+
+
+def _kind(text: str) -> str:
+    first = text.split(maxsplit=1)[0].rstrip(";").upper()
+    if first == "SAVEPOINT" or first == "RELEASE" or text.upper().startswith("ROLLBACK TO"):
+        return "savepoint"
+    return first.lower() if first in ("BEGIN", "COMMIT", "ROLLBACK") else "statement"
+
+
+def _count(database: Database) -> Sent:
+    sent = Sent()
+
+    @event.listens_for(database.engine.sync_engine, "connect")
+    def connect(connection: Any, record: object) -> None:  # Any: SQLAlchemy's adapted connection
+        connection.driver_connection.add_query_logger(sent.note)
+
+    return sent
+
+
+def _flow() -> Workflow:
+    async def body(ctx: StageContext[Any]) -> Any:
+        return {"amount": ctx.input["amount"] + 1}
+
+    builder = define_workflow("flow", input=Any)
+    for number in range(1, 4):
+        builder = builder.stage(f"s{number}", body, input=Any, output=Any)
+    return builder.build()
+
+
+async def _run_to_its_end(kernel: Kernel) -> str:
+    created = await kernel.dispatch(CreateRun("flow", {"amount": 1}))
+    await kernel.dispatch(ClaimPendingRuns("worker", max_claims=1))
+    for _ in range(3):
+        (job,) = (await kernel.dispatch(ClaimJobs("worker"))).jobs
+        await run_job(kernel, job)
+    return created.run_id
+
+
+@pytest.fixture
+def way() -> str:
+    return "asyncpg"
+
+
+async def test_a_three_stage_run_stays_within_its_budget(
+    url: str,
+    open_database: Callable[..., Database],
+    make_tables: Callable[[Database], Awaitable[None]],
+    make_kernel: Callable[..., Kernel],
+) -> None:
+    database = open_database(url, pool_size=1)
+    sent = _count(database)
+    await make_tables(database)
+    kernel = make_kernel(database, _flow())
+    await _run_to_its_end(kernel)
+    sent.texts.clear()
+    run_id = await _run_to_its_end(kernel)
+    cost = Sent(sent.texts.copy())
+    run = await kernel.runs.get(run_id)
+    assert run is not None
+    assert (run.status, run.output) == (Status.COMPLETED, {"amount": 4})
+    assert cost.commits <= MOST_COMMITS, cost.shown()
+    assert len(cost.statements) <= MOST_STATEMENTS, cost.shown()
+    assert len(cost.of_savepoints) <= MOST_SAVEPOINT_STATEMENTS, cost.shown()
+
+
+async def test_looking_for_work_in_vain_costs_one_statement_for_each_kind(
+    url: str,
+    open_database: Callable[..., Database],
+    make_tables: Callable[[Database], Awaitable[None]],
+    make_kernel: Callable[..., Kernel],
+) -> None:
+    database = open_database(url, pool_size=1)
+    sent = _count(database)
+    await make_tables(database)
+    kernel = make_kernel(database, _flow())
+    await kernel.dispatch(ClaimPendingRuns("worker"))
+    await kernel.dispatch(ClaimJobs("worker"))
+    sent.texts.clear()
+    await kernel.dispatch(ClaimPendingRuns("worker"))
+    await kernel.dispatch(ClaimJobs("worker"))
+    assert len(sent.statements) == 2, sent.shown()
