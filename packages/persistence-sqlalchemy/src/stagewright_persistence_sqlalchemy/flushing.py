@@ -173,7 +173,7 @@ def _statement(kind: DatabaseKind, write: Write, source: Any, rows: Any) -> Any:
         case _Update(name, columns):
             return update_rows(_table(name), columns, source)
         case _Acknowledge():
-            return acknowledge_jobs(kind, source)
+            return acknowledge_jobs(kind, source, waits=not kind.composes)
         case _Enqueue():
             return enqueue_jobs(kind, source, rows)
 

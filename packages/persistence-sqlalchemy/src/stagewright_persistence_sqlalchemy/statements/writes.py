@@ -118,20 +118,36 @@ def enqueue_jobs(kind: DatabaseKind, source: Source, rows: Any) -> Any:
     return statement.on_conflict_do_update(index_elements=["run_id", "stage_id"], set_=replaced)
 
 
-def acknowledge_jobs(kind: DatabaseKind, source: Source) -> Update:
-    """Settle jobs under their fences; one whose fence isn't the current one is left alone."""
+def acknowledge_jobs(kind: DatabaseKind, source: Source, *, waits: bool = True) -> Update:
+    """Settle jobs under their fences; one whose fence isn't the current one is left alone.
+
+    Args:
+        kind: The database.
+        source: The acknowledgements.
+        waits: Whether to wait for a job that another transaction holds, or to fail as transient.
+    """
     jobs = tables.jobs.c
+    fenced = and_(
+        jobs.status == literal_column("'RUNNING'"),
+        jobs.started_at == source["fence_started_at"],
+        jobs.deliveries == source["fence_deliveries"],
+    )
+    is_own = and_(jobs.id == source["id"], or_(source["fence_deliveries"].is_(None), fenced))
+    if not waits:
+        # A claim holds its jobs and waits for their runs; whoever holds the run must not wait for the job.
+        held = (
+            select(jobs.position, *(value.label(name) for name, value in source.items()))
+            .where(is_own)
+            .with_for_update(of=tables.jobs, nowait=True, key_share=True)
+            .cte("held_jobs")
+        )
+        source, is_own = {name: held.c[name] for name in source}, jobs.position == held.c.position
     now = kind.now(source["given_now"])
     done = source["status"].in_([literal_column("'COMPLETED'"), literal_column("'FAILED'")])
     delay = source["delay_us"]
     due_at = source["due_at"]
     if kind.has_clock:
         due_at = case((delay.is_(None), due_at), else_=now + cast(delay, BigInteger) * _microsecond())
-    fenced = and_(
-        jobs.status == literal_column("'RUNNING'"),
-        jobs.started_at == source["fence_started_at"],
-        jobs.deliveries == source["fence_deliveries"],
-    )
     return (
         update(tables.jobs)
         .values(
@@ -145,7 +161,7 @@ def acknowledge_jobs(kind: DatabaseKind, source: Source) -> Update:
             failures=jobs.failures + source["failures"],
             interruptions=jobs.interruptions + source["interruptions"],
         )
-        .where(jobs.id == source["id"], or_(source["fence_deliveries"].is_(None), fenced))
+        .where(is_own)
     )
 
 
