@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -107,10 +108,12 @@ class OnDatabase:
     def competitor(self, database: Database) -> Persistence:
         return SqlAlchemyPersistence(database)
 
-    @pytest.fixture
-    def stranger(self) -> Persistence:
-        # Nothing is sent to it, so it needs no tables.
-        return SqlAlchemyPersistence(Database(create_engine("sqlite:///stranger.db")))
+    @pytest_asyncio.fixture
+    async def stranger(self, tmp_path: Path) -> AsyncIterator[Persistence]:
+        # Nothing is written to it, so it needs no tables.
+        other = Database(create_engine(f"sqlite:///{tmp_path / 'stranger.db'}"))
+        yield SqlAlchemyPersistence(other)
+        await other.close()
 
     @pytest.fixture
     def transport(self, database: Database) -> JobTransport:
