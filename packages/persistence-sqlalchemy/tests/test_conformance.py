@@ -109,11 +109,15 @@ class OnDatabase:
         return SqlAlchemyPersistence(database)
 
     @pytest_asyncio.fixture
-    async def stranger(self, tmp_path: Path) -> AsyncIterator[Persistence]:
+    async def other_database(self, tmp_path: Path) -> AsyncIterator[Database]:
         # Nothing is written to it, so it needs no tables.
         other = Database(create_engine(f"sqlite:///{tmp_path / 'stranger.db'}"))
-        yield SqlAlchemyPersistence(other)
+        yield other
         await other.close()
+
+    @pytest.fixture
+    def stranger(self, other_database: Database) -> Persistence:
+        return SqlAlchemyPersistence(other_database)
 
     @pytest.fixture
     def transport(self, database: Database) -> JobTransport:
