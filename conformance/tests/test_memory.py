@@ -13,6 +13,7 @@ from stagewright.memory import (
     InMemoryStepLedger,
 )
 from stagewright.ports import BlobStore, JobTransport, Persistence, StepLedger
+from stagewright.testing import FakeClock
 from stagewright_conformance import (
     BLOB_STORE_SUITES,
     JOB_TRANSPORT_SUITES,
@@ -55,28 +56,15 @@ from stagewright_conformance import (
 pytestmark = pytest.mark.conformance_target("memory")
 
 
-class SettableClock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self._now = datetime(2031, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
-
-    def now(self) -> datetime:
-        return self._now
-
-    async def pass_time(self, time: timedelta) -> None:
-        self._now += time
-
-
 class InMemory:
     """Adapters over one database; every competitor is another adapter over it."""
 
     @pytest.fixture
-    def clock(self) -> SettableClock:
-        return SettableClock()
+    def clock(self) -> FakeClock:
+        return FakeClock(datetime(2031, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC))
 
     @pytest.fixture
-    def database(self, clock: SettableClock) -> InMemoryDatabase:
+    def database(self, clock: FakeClock) -> InMemoryDatabase:
         return InMemoryDatabase(clock)
 
     @pytest.fixture
@@ -100,11 +88,14 @@ class InMemory:
         return InMemoryJobTransport(database)
 
     @pytest.fixture
-    def pass_time(self, clock: SettableClock) -> PassTime:
-        return clock.pass_time
+    def pass_time(self, clock: FakeClock) -> PassTime:
+        async def advance(time: timedelta) -> None:
+            clock.advance(time)
+
+        return advance
 
     @pytest.fixture
-    def clock_now(self, clock: SettableClock) -> Callable[[], datetime]:
+    def clock_now(self, clock: FakeClock) -> Callable[[], datetime]:
         return clock.now
 
     @pytest.fixture

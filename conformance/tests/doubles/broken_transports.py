@@ -18,6 +18,7 @@ from stagewright.records import (
     StepPatch,
     StepRecord,
 )
+from stagewright.testing import FakeClock
 from stagewright_conformance import (
     JobQueueSuite,
     PassTime,
@@ -25,19 +26,6 @@ from stagewright_conformance import (
     StepLedgerSuite,
     TransportEnlistmentSuite,
 )
-
-
-class SettableClock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self._now = datetime(2031, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
-
-    def now(self) -> datetime:
-        return self._now
-
-    async def pass_time(self, time: timedelta) -> None:
-        self._now += time
 
 
 class Doubles:
@@ -51,11 +39,11 @@ class Doubles:
         return Scale(contenders=4, rows=40, patience=0.5)
 
     @pytest.fixture
-    def clock(self) -> SettableClock:
-        return SettableClock()
+    def clock(self) -> FakeClock:
+        return FakeClock(datetime(2031, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC))
 
     @pytest.fixture
-    def database(self, clock: SettableClock) -> InMemoryDatabase:
+    def database(self, clock: FakeClock) -> InMemoryDatabase:
         return InMemoryDatabase(clock)
 
     @pytest.fixture
@@ -75,11 +63,14 @@ class Doubles:
         return self.double_ledger(database)
 
     @pytest.fixture
-    def pass_time(self, clock: SettableClock) -> PassTime:
-        return clock.pass_time
+    def pass_time(self, clock: FakeClock) -> PassTime:
+        async def advance(time: timedelta) -> None:
+            clock.advance(time)
+
+        return advance
 
     @pytest.fixture
-    def clock_now(self, clock: SettableClock) -> Callable[[], datetime]:
+    def clock_now(self, clock: FakeClock) -> Callable[[], datetime]:
         return clock.now
 
 

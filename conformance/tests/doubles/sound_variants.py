@@ -18,6 +18,7 @@ from stagewright.memory import (
 )
 from stagewright.memory.connection import Connection
 from stagewright.ports import BlobStore, JobTransport, Persistence, StepLedger
+from stagewright.testing import FakeClock
 from stagewright_conformance import (
     AnnotationSuite,
     BlobListingSuite,
@@ -48,39 +49,29 @@ from stagewright_conformance import (
 )
 
 
-class SettableClock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self._now = datetime(2031, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
-
-    def now(self) -> datetime:
-        return self._now
-
-    async def pass_time(self, time: timedelta) -> None:
-        self._now += time
-
-
 class Clocked:
     """The transport's clock is the test's."""
 
     @pytest.fixture
-    def clock(self) -> SettableClock:
-        return SettableClock()
+    def clock(self) -> FakeClock:
+        return FakeClock(datetime(2031, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC))
 
     @pytest.fixture
-    def pass_time(self, clock: SettableClock) -> PassTime:
-        return clock.pass_time
+    def pass_time(self, clock: FakeClock) -> PassTime:
+        async def advance(time: timedelta) -> None:
+            clock.advance(time)
+
+        return advance
 
     @pytest.fixture
-    def clock_now(self, clock: SettableClock) -> Callable[[], datetime]:
+    def clock_now(self, clock: FakeClock) -> Callable[[], datetime]:
         return clock.now
 
 
 class RestlessDatabase(InMemoryDatabase):
     """Other tasks get any number of turns wherever a call could let them in."""
 
-    def __init__(self, clock: SettableClock, seed: int) -> None:
+    def __init__(self, clock: FakeClock, seed: int) -> None:
         super().__init__(clock)
         self._random = random.Random(seed)
 
@@ -93,7 +84,7 @@ class Restless(Clocked):
     """Adapters over a restless database, in several moods."""
 
     @pytest.fixture(params=[1, 2, 3])
-    def database(self, request: pytest.FixtureRequest, clock: SettableClock) -> InMemoryDatabase:
+    def database(self, request: pytest.FixtureRequest, clock: FakeClock) -> InMemoryDatabase:
         return RestlessDatabase(clock, request.param)
 
     @pytest.fixture
@@ -154,7 +145,7 @@ class TestRestlessBlobs(Restless, BlobSuite, BlobListingSuite, BlobStreamSuite):
 class OneWriterDatabase(InMemoryDatabase):
     """A database that one transaction at a time writes to."""
 
-    def __init__(self, clock: SettableClock) -> None:
+    def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock)
         self.writer = asyncio.Lock()
 
@@ -213,7 +204,7 @@ class SingleFile(Clocked):
         return Scale(contenders=4, rows=40, events_each=4, patience=0.5)
 
     @pytest.fixture
-    def database(self, clock: SettableClock) -> OneWriterDatabase:
+    def database(self, clock: FakeClock) -> OneWriterDatabase:
         return OneWriterDatabase(clock)
 
     @pytest.fixture
