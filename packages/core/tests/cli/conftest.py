@@ -63,6 +63,39 @@ def called(
             del sys.modules[name]
 
 
+@pytest.fixture
+def on_terminal(tmp_path: Path) -> Callable[..., tuple[int, str]]:
+    """Runs the command on a terminal so many columns wide: its exit code, and what was shown."""
+    if sys.platform == "win32":
+        pytest.skip("there is no pty")
+    import pty
+
+    def run(*arguments: str, columns: int) -> tuple[int, str]:
+        leader, follower = pty.openpty()
+        with subprocess.Popen(
+            [sys.executable, "-m", "stagewright.cli", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": str(columns)},
+            stdin=follower,
+            stdout=follower,
+            stderr=follower,
+        ) as process:
+            os.close(follower)
+            shown = bytearray()
+            while True:
+                try:
+                    piece = os.read(leader, 4096)
+                except OSError:
+                    break
+                if not piece:
+                    break
+                shown += piece
+        os.close(leader)
+        return process.returncode, shown.decode()
+
+    return run
+
+
 WORKFLOWS = """
 import time
 from pathlib import Path

@@ -1,5 +1,4 @@
 import json
-import os
 import re
 import signal
 import subprocess
@@ -136,29 +135,9 @@ def test_a_target_may_be_a_list_or_a_registry(called: Call, workflows: Path, tar
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no pty")
-def test_a_terminal_shows_the_run_live(workflows: Path, tmp_path: Path) -> None:
-    import pty
-
-    leader, follower = pty.openpty()
-    command = [sys.executable, "-m", "stagewright.cli", "run", "flows.py:labels", "--input", "name=tea"]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdin=follower, stdout=follower, stderr=follower
-    ) as process:
-        os.close(follower)
-        shown = bytearray()
-        while True:
-            try:
-                piece = os.read(leader, 4096)
-            except OSError:
-                break
-            if not piece:
-                break
-            shown += piece
-    os.close(leader)
-    text = shown.decode()
-    assert process.returncode == 0, text
+def test_a_terminal_shows_the_run_live(workflows: Path, on_terminal: Callable[..., tuple[int, str]]) -> None:
+    code, text = on_terminal("run", "flows.py:labels", "--input", "name=tea", columns=100)
+    assert code == 0, text
     assert "\x1b[" in text
     assert "price: started" not in text
     assert "COMPLETED" in text

@@ -1,10 +1,7 @@
 """No control character of a workflow's reaches the terminal."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -130,29 +127,11 @@ def test_an_exit_outside_of_a_body_is_a_failure_with_code_1(
 
 
 @pytest.mark.guarantee("cli.control-characters-escaped")
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no pty")
-def test_a_live_view_shows_no_escape_of_a_body(odd: Path, tmp_path: Path) -> None:
-    import pty
-
-    leader, follower = pty.openpty()
-    command = [sys.executable, "-m", "stagewright.cli", "run", "odd.py:flow", "--input-json", "{}"]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200"}
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdin=follower, stdout=follower, stderr=follower
-    ) as process:
-        os.close(follower)
-        shown = bytearray()
-        while True:
-            try:
-                piece = os.read(leader, 4096)
-            except OSError:
-                break
-            if not piece:
-                break
-            shown += piece
-    os.close(leader)
-    assert process.returncode == 0, shown
-    text = shown.decode()
+def test_a_live_view_shows_no_escape_of_a_body(
+    odd: Path, on_terminal: Callable[..., tuple[int, str]]
+) -> None:
+    code, text = on_terminal("run", "odd.py:flow", "--input-json", "{}", columns=200)
+    assert code == 0, text
     assert "\x1b[2J" not in text
     assert "\x9b" not in text
     assert "\\x1b[2J" in text
