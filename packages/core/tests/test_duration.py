@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagewright.duration import add_duration, parse_duration
+from stagewright.duration import add_duration, add_within_calendar, parse_duration, subtract_within_calendar
 from stagewright.errors import InvalidDurationError
 
 LONGEST = datetime.max.replace(tzinfo=UTC) - datetime.min.replace(tzinfo=UTC)
@@ -92,3 +92,19 @@ def test_four_hundred_days_can_be_added_and_the_largest_timedelta_cannot() -> No
     assert add_duration(moment, timedelta(days=400), field="delay") == datetime(2027, 2, 5, tzinfo=UTC)
     with pytest.raises(InvalidDurationError, match="9999"):
         add_duration(moment, timedelta.max, field="delay")
+
+
+@given(st.datetimes(timezones=st.just(UTC)), st.timedeltas(min_value=timedelta(0)))
+def test_what_the_engine_adds_by_itself_ends_with_the_calendar(moment: datetime, duration: timedelta) -> None:
+    later = add_within_calendar(moment, duration)
+    assert moment <= later
+    assert later - moment == duration or later.year == 9999
+
+
+@given(st.datetimes(timezones=st.just(UTC)), st.timedeltas(min_value=timedelta(0)))
+def test_what_the_engine_looks_back_by_ends_with_the_beginning_of_the_calendar(
+    moment: datetime, age: timedelta
+) -> None:
+    earlier = subtract_within_calendar(moment, age)
+    assert earlier <= moment
+    assert moment - earlier == age or earlier == datetime(1, 1, 1, tzinfo=UTC)

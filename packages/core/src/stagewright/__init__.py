@@ -9,6 +9,7 @@ from stagewright.definitions import (
     StageContext,
     StageIds,
     StageResult,
+    StepRun,
     Suspend,
     Workflow,
     WorkflowBuilder,
@@ -23,6 +24,7 @@ from stagewright.hosting.sync_kernel import SyncKernel
 from stagewright.kernel import Kernel
 from stagewright.ports import KernelServices
 from stagewright.runtime.steps.control_flow import is_step_control_flow
+from stagewright.runtime.steps.external_key import derive_external_key
 from stagewright.status import Status
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "StageIds",
     "StageResult",
     "Status",
+    "StepRun",
     "Suspend",
     "SyncKernel",
     "Workflow",
@@ -45,6 +48,7 @@ __all__ = [
     "WorkflowRegistry",
     "define_stage",
     "define_workflow",
+    "derive_external_key",
     "is_step_control_flow",
     "open_kernel",
     "stage",

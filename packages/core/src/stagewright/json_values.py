@@ -54,6 +54,8 @@ def text_problem(text: str) -> str | None:
     """Say why a text can't be stored, or return None when it can."""
     if "\x00" in text:
         return "the text contains a NUL character, which PostgreSQL can't store; remove it or encode the text"
+    if text.isascii():
+        return None
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -6,7 +6,9 @@ import threading
 import time
 from datetime import UTC, datetime
 
-__all__ = ["SystemClock", "SystemRandom", "TimeSortableIds"]
+from stagewright.errors import ForkedProcessError
+
+__all__ = ["HomeProcess", "SystemClock", "SystemRandom", "TimeSortableIds"]
 
 
 class SystemClock:
@@ -48,3 +50,29 @@ class TimeSortableIds:
         tail = int.from_bytes(os.urandom(8)) & 0x3FFF_FFFF_FFFF_FFFF | 0x8000_0000_0000_0000
         digits = f"{milliseconds:012x}7{counter:03x}{tail:016x}"
         return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+class HomeProcess:
+    """The process that something was made in; a forked child shares neither its connections nor its threads."""
+
+    __slots__ = ("_pid",)
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is that process."""
+        return os.getpid() == self._pid
+
+    def require(self, what: str) -> None:
+        """Refuse to go on in another process.
+
+        Args:
+            what: What is being used, for the error.
+
+        Raises:
+            ForkedProcessError: If this process was forked off.
+        """
+        if not self.is_here:
+            raise ForkedProcessError(what)

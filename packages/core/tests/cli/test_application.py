@@ -102,7 +102,7 @@ def test_a_broken_plugin_is_listed_with_its_error_and_named_when_its_command_is_
     assert any(line.split() == ["broken:it", "1.0", "failed"] for line in listed.stdout.splitlines())
     assert "broken:it: ValueError: no licence" in listed.stdout
 
-    done = stagewright("worker", environment=environment)
+    done = stagewright("unheard-of", environment=environment)
     assert done.returncode == 2
     assert "plugins that failed to load: broken:it" in done.stderr
 
@@ -207,3 +207,11 @@ def test_a_store_that_can_not_be_reached_is_one_line(
         "run", "flows.py:orders", "--input", "name=x", "--url", "far://host", environment=environment
     )
     assert (done.returncode, done.stderr) == (1, "stagewright: ConnectionRefusedError: nobody listens\n")
+
+
+def test_closed_standard_output_is_no_error() -> None:
+    script = "import sys\nsys.stdout = None\nfrom stagewright.cli import main\nmain()\n"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "plugins"], capture_output=True, encoding="utf-8", check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -122,7 +122,7 @@ def test_an_exit_outside_of_a_body_is_a_failure_with_code_1(
     done = called("run", "flows.py:orders", "--input", "name=tea")
     assert done.returncode == 1
     assert re.search(
-        r"stagewright: something called sys\.exit\(0\); run \S+ was left as it is\n", done.stderr
+        r"stagewright: something called sys\.exit\(0\); run \S+ is gone with this process\n", done.stderr
     )
 
 

@@ -1,6 +1,7 @@
 import json
 from typing import Any
 
+import pytest
 from pydantic import BaseModel
 
 from stagewright.definitions import (
@@ -48,6 +49,7 @@ def test_the_same_structure_has_no_drift() -> None:
     assert codes(PINNED, built([A], [B])) == []
 
 
+@pytest.mark.guarantee("definitions.drift-names-every-difference")
 def test_every_kind_of_difference_is_named() -> None:
     assert codes(PINNED, built([A])) == [("STAGE_REMOVED", "b")]
     assert codes(PINNED, built([A], [B], [staged("c")])) == [("STAGE_ADDED", "c")]

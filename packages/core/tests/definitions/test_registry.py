@@ -36,6 +36,7 @@ def test_a_builder_is_no_workflow() -> None:
         WorkflowRegistry([builder])
 
 
+@pytest.mark.guarantee("definitions.stage-ids-as-attributes")
 def test_stage_ids_are_attributes() -> None:
     ids = StageIds(workflow("w", "price", "score-fraud", "ship_it"))
     assert (ids.price, ids.score_fraud, ids.SCORE_FRAUD, ids.ship_it) == (

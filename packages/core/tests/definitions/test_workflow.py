@@ -97,6 +97,7 @@ def test_a_name_defaults_to_the_id() -> None:
     assert workflow.input_schema.takes_nothing
 
 
+@pytest.mark.guarantee("definitions.parallel-outputs-by-stage-id")
 def test_the_output_after_a_parallel_group_is_a_dict_by_stage_id() -> None:
     workflow = define_workflow("w", input=Priced).parallel(reserve, score).build()
     stored = workflow.output_schema.dump({"reserve": True, "score": 0.5}, what="the output")
@@ -180,6 +181,24 @@ def test_every_problem_of_a_build_is_listed_at_once() -> None:
         "can't take the output of 'price'",
     ):
         assert words in text, words
+
+
+@pytest.mark.parametrize(
+    ("version", "problem"),
+    [
+        ("latest", "the version 'latest' means whatever version a build has; give it another name"),
+        ("v" * 256, "has 256 characters; at most 255 are kept"),
+    ],
+)
+def test_a_version_that_no_run_can_be_pinned_to_is_refused(version: str, problem: str) -> None:
+    (told,) = problems_of(define_workflow("w", input=Order).pipe(price).version(version).build)
+    assert problem in told
+    assert len(told) < 200
+
+
+def test_the_longest_version_is_kept_as_it_is() -> None:
+    workflow = define_workflow("w", input=Order).pipe(price).version("v" * 255).build()
+    assert workflow.definition_version == "v" * 255
 
 
 def test_an_empty_workflow_is_refused() -> None:

@@ -12,6 +12,7 @@ from stagewright.errors import (
     DefinitionError,
     InvalidAdapterError,
     InvalidSettingError,
+    KernelClosedError,
     PluginConflictError,
     PortNotServedError,
     UnknownSchemeError,
@@ -418,3 +419,19 @@ async def test_an_adapter_that_is_none_is_told_with_plugin_and_scheme(opener: An
         async with open_kernel(a_workflow(), "far+driver://host", plugins=plugins):
             pass
     assert (caught.value.plugin, caught.value.scheme) == ("application:mine", "far+driver")
+
+
+async def test_a_kernel_is_of_no_use_after_its_block() -> None:
+    async with open_kernel(a_workflow(), "memory://", plugins=NONE) as kernel:
+        run_id = (await kernel.dispatch(CreateRun("doubling", {"value": 1}))).run_id
+    for use in (
+        kernel.dispatch(CreateRun("doubling", {"value": 1})),
+        kernel.dispatch({"type": "run.cancel", "run_id": run_id}),
+        kernel.runs.get(run_id),
+        kernel.runs.signals(run_id),
+        kernel.runs.output_of(run_id, "s"),
+        kernel.annotations.attach(run_id, {"k": 1}),
+        kernel.annotations.list(run_id),
+    ):
+        with pytest.raises(KernelClosedError, match="async with open_kernel"):
+            await use

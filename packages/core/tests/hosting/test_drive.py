@@ -10,6 +10,7 @@ import pytest
 from stagewright import (
     BlockingStageContext,
     Kernel,
+    NotReady,
     Ready,
     RetryPolicy,
     Stage,
@@ -22,7 +23,7 @@ from stagewright import (
     open_kernel,
     stage,
 )
-from stagewright.commands import CancelRun, CreateRun
+from stagewright.commands import CancelRun, ClaimPendingRuns, CreateRun
 from stagewright.errors import InvalidDurationError, InvalidSettingError, RunNotFoundError, RunStalledError
 from stagewright.events import Event
 from stagewright.hosting import drive_run
@@ -153,18 +154,45 @@ async def test_a_run_that_was_cut_off_goes_on_with_the_next_driver() -> None:
     assert run.status is Status.COMPLETED
 
 
-async def test_a_run_that_waits_for_work_elsewhere_is_stalled() -> None:
-    async def submit(ctx: StageContext[int]) -> int | Suspend:
-        return Suspend({"batch": 1})
+async def test_a_suspended_batch_is_asked_until_it_is_done() -> None:
+    asked: list[int] = []
 
-    async def check(state: dict[str, int], ctx: StageContext[int]) -> Ready[int]:
-        raise AssertionError("nobody checks here")
+    async def submit(ctx: StageContext[int]) -> int | Suspend:
+        return Suspend({"batch": 1}, poll_interval="20ms")
+
+    async def check(state: dict[str, int], ctx: StageContext[int]) -> Ready[int] | NotReady:
+        asked.append(state["batch"])
+        return Ready(7) if len(asked) == 3 else NotReady()
 
     waiting = define_stage("batch", submit, input=int, output=int, mode="async-batch", check_completion=check)
-    async with opened(waiting) as kernel:
+    async with opened(waiting, double) as kernel:
         created = await kernel.dispatch(CreateRun("w", 1))
-        with pytest.raises(RunStalledError, match="stage 'batch' is suspended"):
-            await drive_run(kernel, created.run_id)
+        run = await drive_run(kernel, created.run_id, timeout="10s")
+    assert (run.output, asked) == (14, [1, 1, 1])
+
+
+async def test_a_sleeping_run_is_woken_when_it_is_time() -> None:
+    bodies: list[str] = []
+
+    @stage("nap")
+    async def nap(ctx: StageContext[int]) -> int:
+        bodies.append("body")
+        await ctx.step.sleep("a moment", "100ms")
+        return await ctx.step.run("count", lambda: ctx.input + 1)
+
+    async with opened(nap, double) as kernel:
+        created = await kernel.dispatch(CreateRun("w", 1))
+        run = await drive_run(kernel, created.run_id, timeout="10s")
+    assert (run.output, bodies) == (4, ["body", "body"])
+
+
+async def test_a_run_without_any_job_left_is_stalled() -> None:
+    async with opened(double) as kernel:
+        created = await kernel.dispatch(CreateRun("w", 1))
+        await kernel.dispatch(ClaimPendingRuns("elsewhere"))
+        await kernel.ports.job_transport.delete_by_run_and_stages(created.run_id, ["double"])
+        with pytest.raises(RunStalledError, match="no job of it is left"):
+            await drive_run(kernel, created.run_id, timeout="10s")
 
 
 async def test_a_run_that_nobody_here_serves_is_stalled() -> None:

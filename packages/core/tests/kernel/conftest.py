@@ -1,13 +1,15 @@
 """A kernel over in-memory adapters, whose time, faults and interleavings a test decides."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
-from stagewright import Kernel, Workflow, WorkflowRegistry, define_workflow
+from stagewright import Kernel, RetryPolicy, Workflow, WorkflowRegistry, define_workflow
 from stagewright.commands import (
     ClaimJobs,
     ClaimPendingRuns,
@@ -15,13 +17,22 @@ from stagewright.commands import (
     ExecuteJob,
     ExecuteJobResult,
     JobRef,
+    PollSuspendedStages,
+    SignalStep,
+    SignalStepResult,
     TransitionRun,
 )
-from stagewright.memory import InMemoryBlobStore, InMemoryDatabase, InMemoryJobTransport, InMemoryPersistence
+from stagewright.memory import (
+    InMemoryBlobStore,
+    InMemoryDatabase,
+    InMemoryJobTransport,
+    InMemoryPersistence,
+    InMemoryStepLedger,
+)
 from stagewright.ports import Clock
 from stagewright.records import DequeuedJob, RunRecord, StageRecord
 from stagewright.status import TERMINAL_RUN_STATUSES, Status
-from stagewright.testing import CollectingEventSink, FakeClock
+from stagewright.testing import CollectingEventSink, FakeClock, assert_consistent
 
 
 @dataclass
@@ -143,6 +154,8 @@ def contents(database: InMemoryDatabase) -> Callable[[], dict[str, object]]:
         database.outbox,
         database.idempotency_keys,
         database.jobs,
+        database.steps,
+        database.signals,
         database.blobs,
     )
     return lambda: {table.name: table.all() for table in tables}
@@ -159,6 +172,11 @@ def blob_store(database: InMemoryDatabase) -> InMemoryBlobStore:
 
 
 @pytest.fixture
+def ledger(database: InMemoryDatabase) -> InMemoryStepLedger:
+    return InMemoryStepLedger(database)
+
+
+@pytest.fixture
 def transport(
     request: pytest.FixtureRequest, clock: FakeClock, database: InMemoryDatabase, script: _Script
 ) -> InMemoryJobTransport:
@@ -168,13 +186,26 @@ def transport(
     return InMemoryJobTransport(database)
 
 
+@pytest_asyncio.fixture
+async def kernels(request: pytest.FixtureRequest, script: _Script) -> AsyncIterator[list[Kernel]]:
+    """The kernels of a test; what they leave behind fits together, unless the test is marked `tampers`."""
+    made: list[Kernel] = []
+    yield made
+    script.cues.clear()
+    if request.node.get_closest_marker("tampers") is None:
+        for kernel in {id(kernel.ports.persistence): kernel for kernel in made}.values():
+            await assert_consistent(kernel)
+
+
 @pytest.fixture
 def make_kernel(
+    kernels: list[Kernel],
     persistence: InMemoryPersistence,
     blob_store: InMemoryBlobStore,
     transport: InMemoryJobTransport,
     sink: CollectingEventSink,
     clock: FakeClock,
+    ledger: InMemoryStepLedger,
 ) -> Callable[..., Kernel]:
     """`make_kernel(*workflows, **arguments)`: a kernel over the test's ports; arguments replace them."""
 
@@ -185,10 +216,13 @@ def make_kernel(
             "job_transport": transport,
             "event_sink": sink,
             "clock": clock,
+            "step_ledger": ledger,
             "registry": WorkflowRegistry(workflows),
             "random": _NoJitter(),
         }
-        return Kernel(**(given | arguments))
+        kernel = Kernel(**(given | arguments))
+        kernels.append(kernel)
+        return kernel
 
     return make
 
@@ -270,6 +304,81 @@ def finish(
 
 
 @pytest.fixture
+def resume(clock: FakeClock) -> Callable[[Kernel, str], Coroutine[Any, Any, None]]:
+    """`await resume(kernel, run_id)`: move the clock to where its suspended stages are due, and hand them back."""
+
+    async def go_on(kernel: Kernel, run_id: str) -> None:
+        for stage in await kernel.runs.stages(run_id):
+            if stage.status is Status.SUSPENDED and stage.next_poll_at is not None:
+                clock.set(max(clock.now(), stage.next_poll_at))
+        await kernel.dispatch(PollSuspendedStages())
+
+    return go_on
+
+
+@pytest.fixture
+def lose_worker(transport: InMemoryJobTransport, clock: FakeClock) -> Callable[[], Coroutine[Any, Any, None]]:
+    """`await lose_worker()`: nobody has renewed the leases of what is executed, so it is delivered again."""
+
+    async def lose() -> None:
+        clock.advance("10m")
+        await transport.release_stale(timedelta(minutes=5))
+
+    return lose
+
+
+@pytest.fixture
+def run_steps(
+    make_kernel: Callable[..., Kernel],
+    flow_of: Callable[..., Workflow],
+    start_run: Callable[..., Awaitable[str]],
+    execute: Callable[..., Coroutine[Any, Any, ExecuteJobResult]],
+    resume: Callable[[Kernel, str], Coroutine[Any, Any, None]],
+) -> Callable[..., Coroutine[Any, Any, tuple[RunRecord, list[ExecuteJobResult]]]]:
+    """`run, results = await run_steps(body, …, ports={}, **options)`: work a run off, resuming it when it is due.
+
+    The results are those of its executions, in order.
+    """
+
+    async def work(
+        *bodies: Callable[..., Any], ports: dict[str, Any] | None = None, **options: Any
+    ) -> tuple[RunRecord, list[ExecuteJobResult]]:
+        options.setdefault("retry", RetryPolicy(3, delay=0))
+        kernel = make_kernel(flow_of(*bodies, **options), **(ports or {}))
+        run_id = await start_run(kernel)
+        results: list[ExecuteJobResult] = []
+        for _ in range(100):
+            run = await kernel.runs.get(run_id)
+            assert run is not None
+            if run.status in TERMINAL_RUN_STATUSES:
+                return run, results
+            jobs = (await kernel.dispatch(ClaimJobs("worker", limit=10))).jobs
+            results += [await execute(kernel, job) for job in jobs]
+            await resume(kernel, run_id)
+        raise AssertionError(f"run {run_id} doesn't end: {results[-3:]}")
+
+    return work
+
+
+@pytest.fixture
+def signal() -> Callable[..., Coroutine[Any, Any, SignalStepResult]]:
+    """`await signal(kernel, run_id, payload=None, step_id="go", stage_id="s1")`: signal a step."""
+
+    async def send(
+        kernel: Kernel, run_id: str, payload: Any = None, *, step_id: str = "go", stage_id: str = "s1"
+    ) -> SignalStepResult:
+        return await kernel.dispatch(SignalStep(run_id, stage_id, step_id, payload=payload))
+
+    return send
+
+
+@pytest.fixture
+def ledger_elsewhere(clock: FakeClock, script: _Script) -> InMemoryStepLedger:
+    """A ledger in a database of its own, which can take part in no transaction of the persistence."""
+    return InMemoryStepLedger(_ScriptedDatabase(clock, script))
+
+
+@pytest.fixture
 def statuses() -> Callable[[Kernel, str], Awaitable[dict[str, Status]]]:
     """`await statuses(kernel, run_id)`: the status of each stage, by id."""
 
@@ -288,3 +397,28 @@ def told() -> Callable[[Kernel, str], Awaitable[list[str]]]:
         return [event.type for event in await kernel.runs.events(run_id)]
 
     return read
+
+
+@pytest.fixture
+def once(
+    make_kernel: Callable[..., Kernel],
+    flow_of: Callable[..., Workflow],
+    start_run: Callable[..., Awaitable[str]],
+    take_job: Callable[..., Awaitable[DequeuedJob]],
+    execute: Callable[..., Coroutine[Any, Any, ExecuteJobResult]],
+) -> Callable[..., Coroutine[Any, Any, ExecuteJobResult]]:
+    """`await once(body, **options)`: one execution of a run's stage."""
+
+    async def run(body: Callable[..., Any], **options: Any) -> ExecuteJobResult:
+        kernel = make_kernel(flow_of(body, **options))
+        await start_run(kernel)
+        return await execute(kernel, await take_job(kernel))
+
+    return run
+
+
+@pytest.fixture
+def hours(clock: FakeClock) -> Callable[[float], datetime]:
+    """`hours(2)`: the moment in two hours from the beginning."""
+    start = clock.now()
+    return lambda number: start + timedelta(hours=number)

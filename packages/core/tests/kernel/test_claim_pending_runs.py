@@ -260,6 +260,7 @@ async def test_whatever_another_claimer_takes_meanwhile_only_the_bad_run_fails(
     assert (await read(kernel, bad)).status is (Status.RUNNING if bad in taken else Status.FAILED)
 
 
+@pytest.mark.tampers
 async def test_stages_left_by_an_interrupted_claim_are_kept_and_only_pending_ones_enqueued(
     make_kernel: MakeKernel,
     persistence: InMemoryPersistence,

@@ -19,6 +19,7 @@ from stagewright import (
 )
 from stagewright.annotations import Actor
 from stagewright.commands import AnnotationInput, CreateRun
+from stagewright.conventions import Trigger
 from stagewright.errors import (
     DefinitionVersionConflictError,
     InvalidCommandError,
@@ -284,6 +285,12 @@ async def test_each_attribute_becomes_a_row_of_the_run(
         assert (row.actor, row.payload, row.created_at) == (actor, {"p": [1]}, clock.now())
 
 
+async def test_a_typed_key_is_kept_by_its_name(kernel: Kernel, persistence: InMemoryPersistence) -> None:
+    run = await created(kernel, "packing", annotations=[AnnotationInput(attributes={Trigger.SOURCE: "api"})])
+    (row,) = await persistence.list_annotations(run.id, AnnotationQuery())
+    assert (row.key, row.value) == ("trigger.source", "api")
+
+
 @pytest.mark.guarantee("events.annotations-tell-when-asked")
 async def test_annotations_tell_only_when_asked_and_after_the_run(kernel: Kernel) -> None:
     quiet = AnnotationInput(attributes={"quiet": 1})
@@ -322,7 +329,7 @@ async def test_a_repeated_annotation_key_is_written_and_told_once(
         AnnotationInput(attributes={"k": float("nan")}),
         AnnotationInput(attributes={"k": "\ud800"}),
         AnnotationInput(attributes={"k": {"deep": object()}}),  # type: ignore[dict-item]  # on purpose
-        AnnotationInput(attributes={3: 1}),  # type: ignore[dict-item]  # on purpose
+        AnnotationInput(attributes={3: 1}),
         AnnotationInput(attributes={"k": 1}, payload={"x": {1, 2}}),  # type: ignore[dict-item]  # on purpose
         AnnotationInput(attributes={"k": 1}, actor=Actor(kind="user", id="nul\x00")),
         AnnotationInput(attributes={"k": 1}, idempotency_key="nul\x00"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, RootModel
 
 from stagewright import Kernel, StageContext, Workflow, define_workflow, stage
 from stagewright.commands import CreateRun
@@ -160,3 +160,73 @@ async def test_exact_json_comes_back_as_it_went_in(
     assert run is not None
     assert run.input == given
     assert type(run.input) is type(given)
+
+
+class Weighed(BaseModel):
+    weight: float = Field(alias="kg")
+    parts: "list[Weighed]" = []
+
+
+class Root(RootModel[list[float]]):
+    pass
+
+
+UNHELD = 2**53 + 1
+
+
+@pytest.mark.guarantee("values.inputs-are-what-was-given")
+@pytest.mark.parametrize(
+    ("declared", "given", "path"),
+    [
+        (float, 10**400, "$"),
+        (float, -(10**400), "$"),
+        (float, UNHELD, "$"),
+        (float | None, UNHELD, "$"),
+        (list[float], [1, UNHELD], "$[1]"),
+        (tuple[float, int], [UNHELD, UNHELD], "$[0]"),
+        (set[float], [1, UNHELD], "$"),
+        (set[float], [2**53, UNHELD], "$"),
+        (dict[str, float], {"a": UNHELD}, "$.a"),
+        (dict[int, float], {"1": UNHELD}, "$['1']"),
+        (Weighed, {"kg": 1, "parts": [{"kg": UNHELD}]}, "$.parts[0].kg"),
+        (Root, [UNHELD], "$[0]"),
+    ],
+)
+async def test_a_whole_number_that_no_float_is_is_refused_where_a_float_is_declared(
+    make_kernel: MakeKernel, flow_of: Callable[..., Workflow], declared: object, given: object, path: str
+) -> None:
+    async def body(ctx: StageContext[Any]) -> None:
+        return None
+
+    kernel = make_kernel(flow_of(body, input=declared))
+    with pytest.raises(InvalidInputError, match="is no exact float") as caught:
+        await kernel.dispatch(CreateRun("flow", given))
+    assert [problem.path for problem in caught.value.problems] == [path]
+
+
+@pytest.mark.parametrize(
+    ("declared", "given"),
+    [
+        (float, 2**53),
+        (float, 10**22),
+        (int, UNHELD),
+        (Any, 10**400),
+        (int | float, UNHELD),
+        (set[float], [1, 2]),
+        (set[int], [UNHELD]),
+        (dict[str, Any], {"a": [UNHELD]}),
+        (Weighed, {"kg": 2**60}),
+        (Decimal, UNHELD),
+    ],
+)
+async def test_whole_numbers_that_are_held_are_accepted(
+    make_kernel: MakeKernel, flow_of: Callable[..., Workflow], declared: object, given: object
+) -> None:
+    async def body(ctx: StageContext[Any]) -> None:
+        return None
+
+    kernel = make_kernel(flow_of(body, input=declared))
+    run_id = (await kernel.dispatch(CreateRun("flow", given))).run_id
+    run = await kernel.runs.get(run_id)
+    assert run is not None
+    assert (run.input, type(run.input)) == (given, type(given))

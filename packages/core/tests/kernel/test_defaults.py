@@ -8,11 +8,23 @@ from typing import Any
 import pytest
 
 from stagewright import Kernel, RetryPolicy, Suspend
-from stagewright.commands import ClaimJobs, ClaimPendingRuns, CreateRun, ExecuteJob, FlushOutbox
+from stagewright.commands import (
+    ClaimJobs,
+    ClaimPendingRuns,
+    CreateRun,
+    ExecuteJob,
+    FlushOutbox,
+    LastFailure,
+    ListVersions,
+    PurgeRuns,
+    RedriveRun,
+    ReplayDeadLetters,
+)
 from stagewright.kernel.context import DEFAULT_MAX_RETRIES, KernelSettings
 from stagewright.kernel.rules.delivery import retry_delay
 from stagewright.records import AnnotationQuery, NewJob
 from stagewright.status import ACTIVE_STAGE_STATUSES, TERMINAL_RUN_STATUSES, Status
+from stagewright.testing import FakeClock
 
 
 @pytest.mark.guarantee("kernel.defaults-are-pinned")
@@ -26,7 +38,13 @@ def test_the_defaults_of_commands() -> None:
     assert (jobs.limit, jobs.serves) == (1, None)
     execute = ExecuteJob("r", "f", "s")
     assert (execute.job, execute.idempotency_key, execute.abort) == (None, None, None)
-    assert FlushOutbox().max_events == 100
+    assert FlushOutbox().max_events == ReplayDeadLetters().max_events == 100
+    assert (ListVersions().workflow_id, ListVersions().definition_version) == (None, None)
+    redrive = RedriveRun("r")
+    assert (redrive.from_, redrive.definition_version, redrive.idempotency_key) == (LastFailure(), None, None)
+    purge = PurgeRuns(FakeClock().now())
+    assert purge.limit == 100
+    assert frozenset(purge.statuses) == TERMINAL_RUN_STATUSES
 
 
 def test_the_defaults_of_a_kernel() -> None:
@@ -38,6 +56,7 @@ def test_the_defaults_of_a_kernel() -> None:
     assert settings.spill_threshold_bytes == 65_536
     assert settings.idempotency_stale_after == timedelta(minutes=10)
     assert settings.max_retries == DEFAULT_MAX_RETRIES == 3
+    assert settings.delivery_timeout == timedelta(seconds=30)
 
 
 def test_the_defaults_of_jobs_and_retries() -> None:

@@ -1,5 +1,6 @@
 """Commands come typed or as dicts; what is wrong with one is said field by field, and nothing is done."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,8 @@ from stagewright.commands import (
     CreateRunResult,
     ExecuteJob,
     FlushOutboxResult,
+    RedriveRun,
+    Start,
 )
 from stagewright.errors import InvalidCommandError, UnknownWorkflowError
 from stagewright.memory import InMemoryPersistence
@@ -71,6 +74,11 @@ async def test_an_unknown_type_is_refused_naming_those_there_are(kernel: Kernel,
     (problem,) = caught.value.problems
     assert problem.path == "$.type"
     assert "run.create" in problem.message
+
+
+async def test_of_a_mistyped_type_the_nearest_is_named(kernel: Kernel) -> None:
+    with pytest.raises(InvalidCommandError, match=r"did you mean 'run\.create'\?"):
+        await kernel.dispatch({"type": "run.crate", "workflow_id": "flow"})
 
 
 @pytest.mark.parametrize("given", [{}, {"run_id": "r"}])
@@ -170,6 +178,41 @@ async def test_a_mistyped_command_is_refused_like_a_dict(
         await kernel.dispatch(command)
     assert all(problem.path.startswith(path) for problem in caught.value.problems)
     assert contents() == before
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"type": "job.claim", "worker_id": "w", "serves": ["h"]}, "$.serves: 'h' is no ServedDefinition("),
+        (
+            {"type": "job.claim", "worker_id": "w", "serves": [{"workflow_id": "h"}]},
+            "is no ServedDefinition(",
+        ),
+        (
+            {"type": "job.claim", "worker_id": "w", "serves": 5},
+            '$.serves: must be None, "all" or a list of Ser',
+        ),
+        (
+            {"type": "run.reapStuck", "stuck_threshold": "soon"},
+            "$.stuck_threshold: it is not a duration; write",
+        ),
+        ({"type": "run.redrive", "run_id": "r", "from": "start"}, "$.from: give Start()"),
+        ({"type": "run.redrive", "run_id": "r", "from": "lastFailure"}, "$.from: give LastFailure()"),
+        ({"type": "run.redrive", "run_id": "r", "from": 5}, "$.from: must be LastFailure(), Start() or From"),
+        ({"type": "run.purge", "older_than": 30}, "$.older_than: 30 is no point in time; give an aware dat"),
+    ],
+)
+async def test_what_is_wrong_is_said_in_the_words_of_the_commands(
+    kernel: Kernel, given: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(InvalidCommandError, match=re.escape(sentence)):
+        await kernel.dispatch(given)
+
+
+@pytest.mark.parametrize("place", [Start, "start"])
+async def test_where_a_redrive_starts_is_an_object(kernel: Kernel, place: Any) -> None:
+    with pytest.raises(InvalidCommandError, match=r"\$\.from_: give Start\(\)"):
+        await kernel.dispatch(RedriveRun("r", from_=place))
 
 
 async def test_an_abort_signal_can_not_come_in_a_dict(kernel: Kernel) -> None:

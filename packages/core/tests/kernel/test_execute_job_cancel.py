@@ -235,6 +235,7 @@ async def test_a_cancel_between_retries_ends_the_run_for_good(
 
 @pytest.mark.parametrize("status", [Status.FAILED, Status.CANCELLED])
 @pytest.mark.parametrize("moment", ["before the start", "during the body"])
+@pytest.mark.tampers
 async def test_a_run_that_ended_in_any_way_takes_no_outcome(
     make_kernel: MakeKernel,
     start_run: StartRun,

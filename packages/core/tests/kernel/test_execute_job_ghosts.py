@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from stagewright import Kernel, StageContext, Status, Suspend, Workflow, define_workflow
-from stagewright.commands import CancelRun, CreateRun, ExecuteJob, ExecuteJobResult, JobRef
+from stagewright.commands import CancelRun, ClaimJobs, CreateRun, ExecuteJob, ExecuteJobResult, JobRef
 from stagewright.definitions import NotReady
+from stagewright.hosting.job_runner import run_job
 from stagewright.memory import InMemoryJobTransport, InMemoryPersistence
 from stagewright.records import DequeuedJob, RunRecord, StagePatch
 from stagewright.testing import FakeClock
@@ -177,6 +178,7 @@ async def test_a_job_delivered_for_a_failed_stage_answers_its_failure(
     assert contents() == before
 
 
+@pytest.mark.tampers
 async def test_a_cancelled_stage_of_a_running_run_is_an_orphan(
     make_kernel: MakeKernel,
     flow_of: FlowOf,
@@ -228,3 +230,25 @@ async def test_a_job_for_a_suspended_stage_that_is_not_due_waits_again(
     assert calls == [1]
     (record,) = await transport.get_jobs_by_run(run_id)
     assert (record.status, record.due_at) == (Status.SUSPENDED, due)
+
+
+@pytest.mark.guarantee("kernel.reused-versions-are-left-alone")
+async def test_a_job_of_a_version_with_another_structure_is_delivered_once_at_most(
+    make_kernel: MakeKernel, start_run: StartRun, finish: Finish
+) -> None:
+    def flow(*stage_ids: str) -> Workflow:
+        builder = define_workflow("flow", input=Any)
+        for stage_id in stage_ids:
+            builder = builder.stage(stage_id, echo, input=Any, output=Any)
+        return builder.version("1").build()
+
+    old, new = make_kernel(flow("s1")), make_kernel(flow("s1", "s2"))
+    run_id = await start_run(old)
+    # Only where the transport takes part in the transaction can the claim be taken back.
+    for job in (await new.dispatch(ClaimJobs("new"))).jobs:
+        assert_ghost(await new.dispatch(command(job)), "version")
+        await run_job(new, job)
+    assert (await new.dispatch(ClaimJobs("new"))).jobs == ()
+    (job_record,) = await old.ports.job_transport.get_jobs_by_run(run_id)
+    assert (job_record.status, job_record.failures, job_record.worker_losses) == (Status.PENDING, 0, 0)
+    assert (await finish(old, run_id)).status is Status.COMPLETED

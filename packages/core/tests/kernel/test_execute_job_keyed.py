@@ -103,6 +103,35 @@ async def test_while_it_runs_a_second_one_is_told_so(
     assert await kernel.dispatch(command) == await first
 
 
+@pytest.mark.guarantee("kernel.stale-keys-are-taken-over")
+async def test_an_execution_that_has_lost_its_key_leaves_it_to_its_new_holder(
+    make_kernel: MakeKernel, flow_of: FlowOf, start_run: StartRun, clock: FakeClock
+) -> None:
+    begun: asyncio.Queue[int] = asyncio.Queue()
+    ends = [asyncio.Event(), asyncio.Event()]
+
+    async def body(ctx: StageContext[Any]) -> int:
+        begun.put_nowait(ctx.attempt)
+        await ends[ctx.attempt - 1].wait()
+        return ctx.attempt
+
+    kernel = make_kernel(flow_of(body))
+    command = ExecuteJob(await start_run(kernel), "flow", "s1", idempotency_key="k")
+    first = asyncio.create_task(kernel.dispatch(command))
+    assert await begun.get() == 1
+    clock.advance("10m")
+    second = asyncio.create_task(kernel.dispatch(command))
+    assert await begun.get() == 2
+    ends[0].set()
+    assert (await first).ghost
+    with pytest.raises(IdempotencyInProgressError):
+        await kernel.dispatch(command)
+    ends[1].set()
+    assert await second == ExecuteJobResult(outcome="completed", output=2)
+    assert await kernel.dispatch(command) == await second
+    assert begun.empty()
+
+
 async def test_the_abort_signal_is_no_part_of_the_body(
     kernel: Kernel, start_run: StartRun, calls: list[int]
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
@@ -72,6 +73,23 @@ async def test_a_body_that_ignores_its_timeout_does_not_count_as_done(
         return "never"
 
     kernel = make_kernel(flow_of(stubborn, timeout="5ms"))
+    await start_run(kernel)
+    result = await execute(kernel, await take_job(kernel))
+    assert result.error is not None
+    assert (result.outcome, result.error.code) == ("failed", "STAGE_TIMEOUT")
+
+
+async def test_an_async_body_that_blocks_beyond_its_timeout_is_late_all_the_same(
+    make_kernel: MakeKernel, flow_of: FlowOf, start_run: StartRun, take_job: TakeJob, execute: Execute
+) -> None:
+    async def blocks(ctx: StageContext[Any]) -> str:
+        # Nothing awaits, so no cancellation can come through before it returns.
+        until = time.monotonic() + 0.02
+        while time.monotonic() < until:
+            pass
+        return "late"
+
+    kernel = make_kernel(flow_of(blocks, timeout="5ms"))
     await start_run(kernel)
     result = await execute(kernel, await take_job(kernel))
     assert result.error is not None

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from stagewright import (
     BlockingStageContext,
@@ -109,7 +109,15 @@ async def test_a_stored_config_that_fits_no_more_fails_the_stage_at_once(
         return builder.version("1").build()
 
     class Stricter(BaseModel):
-        digits: int = Field(default=3, ge=3)
+        digits: int = 3
+
+        # What a validator refuses is no part of the structure, so that the version stays the same.
+        @field_validator("digits")
+        @classmethod
+        def at_least_three(cls, digits: int) -> int:
+            if digits < 3:
+                raise ValueError("too few")
+            return digits
 
     run_id = await start_run(make_kernel(versioned(Config)))
     kernel = make_kernel(versioned(Stricter))

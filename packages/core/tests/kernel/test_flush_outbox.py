@@ -243,7 +243,14 @@ async def test_who_accepted_an_event_is_named_the_next_time(
     assert record.published_at is not None
 
 
-@pytest.mark.parametrize("error", [ValueError("nul\x00"), ExceptionGroup("g", [ValueError("x")])])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("nul\x00"),
+        ExceptionGroup("g", [ValueError("x")]),
+        PartialDeliveryError(["a"], "a list"),  # type: ignore[arg-type]  # as untyped code may raise it
+    ],
+)
 async def test_whatever_a_sink_raises_is_kept_in_words(
     make_kernel: MakeKernel, flow_of: FlowOf, error: Exception
 ) -> None:

@@ -125,6 +125,39 @@ async def test_a_cancelled_flusher_gives_its_claims_back_at_once(
         assert [event.sequence for event in events if event.run_id == run_id] == [1, 2]
 
 
+@pytest.mark.guarantee("events.at-least-once")
+@pytest.mark.parametrize("answers", ["in time", "never", "with an error"])
+async def test_a_flusher_that_is_cancelled_while_it_claims_keeps_nothing(
+    kernel: Kernel, sink: CollectingEventSink, monkeypatch: pytest.MonkeyPatch, clock: FakeClock, answers: str
+) -> None:
+    await kernel.dispatch(CreateRun("flow"))
+    claim = kernel.ports.persistence.claim_unpublished_outbox_events
+    committed, told = asyncio.Event(), asyncio.Event()
+
+    async def slow_claim(*args: Any, **options: Any) -> Any:
+        events = await claim(*args, **options)
+        committed.set()
+        await told.wait()
+        if answers == "with an error":
+            raise TransientError("connection lost")
+        return events
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kernel.ports.persistence, "claim_unpublished_outbox_events", slow_claim)
+        flushing = asyncio.create_task(flush(kernel))
+        await committed.wait()
+        flushing.cancel()
+        if answers != "never":
+            told.set()
+        with pytest.raises(asyncio.CancelledError):
+            await flushing
+    if answers != "in time":
+        assert (await flush(kernel)).published == 0, "nobody could know whether it was claimed"
+        clock.advance("60s")
+    assert (await flush(kernel)).published == 1
+    assert [event.sequence for event in sink.events] == [1]
+
+
 @pytest.mark.parametrize("moment", ["mark_outbox_events_published", "record_outbox_failure"])
 async def test_a_flusher_that_dies_after_the_sink_accepted_delivers_again(
     kernel: Kernel, sink: CollectingEventSink, clock: FakeClock, fail_at: Callable[..., None], moment: str

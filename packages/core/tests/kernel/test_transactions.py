@@ -179,6 +179,7 @@ async def test_a_command_that_fails_leaves_no_event(
     assert sink.events == []
 
 
+@pytest.mark.guarantee("kernel.events-share-their-cause")
 async def test_all_events_of_a_dispatch_share_their_cause(kernel: Kernel, start_run: StartRun) -> None:
     annotation = AnnotationInput(attributes={"a": 1}, emit_event=True)
     created = await kernel.dispatch(CreateRun("flow", idempotency_key="the-key", annotations=(annotation,)))

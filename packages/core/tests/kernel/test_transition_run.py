@@ -195,8 +195,12 @@ class Log:
             raise self.answer
         return self.answer
 
+    async def delete_calls(self, topic: str) -> None:
+        raise AssertionError(f"nobody asked for the calls of {topic} to be forgotten")
+
 
 @pytest.mark.parametrize("failing", [False, True])
+@pytest.mark.guarantee("kernel.totals-come-from-the-log-or-the-metrics")
 async def test_the_log_of_model_calls_gives_the_totals(
     make_kernel: MakeKernel, flow_of: FlowOf, start_run: StartRun, finish: Finish, failing: bool
 ) -> None:

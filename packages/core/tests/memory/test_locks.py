@@ -236,7 +236,7 @@ async def test_a_competitor_for_a_key_waits_and_is_answered_with_the_result(
         competitor = asyncio.create_task(acquire(two_runs))
         await settle()
         assert not competitor.done()
-        await tx.complete_idempotency_key("key", "run.create", result=None)
+        await tx.complete_idempotency_key("key", "run.create", taken_at=start, result=None)
     assert await competitor == KeyCompleted("print", None)
 
 

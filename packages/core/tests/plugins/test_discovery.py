@@ -170,7 +170,7 @@ def test_an_application_adds_a_plugin_without_a_distribution() -> None:
 
 
 EVENTS = """
-from stagewright.plugins import event_plugin, hookimpl
+from stagewright.plugins import ConformanceTarget, event_plugin, hookimpl
 
 @event_plugin("{id}", on=["stage:failed"])
 async def tell(event): ...
@@ -196,7 +196,7 @@ def stagewright_register_hosts(registry):
 
 @hookimpl
 def stagewright_conformance_targets():
-    return ["target of {id}"]
+    return [ConformanceTarget(name="target of {id}", url="{id}://")]
 """
 
 
@@ -208,7 +208,7 @@ def test_all_that_plugins_give_is_gathered_in_order(install: Install) -> None:
     assert [plugin.id for plugin in plugins.event_plugins() if plugin.id in "ab"] == ["a", "b"]
     assert len(plugins.middleware()) >= 2
     assert {"a", "b"} <= set(plugins.hosts())
-    assert {"target of a", "target of b"} <= set(plugins.conformance_targets())
+    assert {"target of a", "target of b"} <= {target.name for target in plugins.conformance_targets()}
 
 
 def test_event_plugins_or_hosts_of_one_name_are_an_error(install: Install) -> None:
@@ -220,6 +220,8 @@ def test_event_plugins_or_hosts_of_one_name_are_an_error(install: Install) -> No
         plugins.event_plugins()
     with pytest.raises(PluginConflictError, match="host 'same'"):
         plugins.hosts()
+    with pytest.raises(PluginConflictError, match="conformance target 'target of same'"):
+        plugins.conformance_targets()
 
 
 @pytest.mark.parametrize("answer", ["tell", "None", "['stage:failed']"])

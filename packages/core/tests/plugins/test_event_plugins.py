@@ -1,6 +1,6 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 from stagewright.errors import DefinitionError, PartialDeliveryError
 from stagewright.events import Event, StageFailed, WorkflowCancelled
 from stagewright.plugins import Plugin, PluginRunner, event_plugin
-from stagewright.ports import EventSink, RetryBudget
+from stagewright.ports import DeliveryLimit, EventSink, RetryBudget
 
 CANCELLED = WorkflowCancelled(timestamp=datetime(2025, 1, 1, tzinfo=UTC), run_id="r1")
 
@@ -90,6 +90,52 @@ def test_a_runner_refuses_one_id_twice_and_a_negative_budget() -> None:
         PluginRunner([plugin, plugin], max_retries=-1)
 
 
+@pytest.mark.parametrize(
+    ("plugins", "problem"),
+    [
+        (5, "plugins is 5; it is a list of event plugins"),
+        ("audit", "plugins is 'audit'; it is a list of event plugins"),
+        (None, "plugins is None; it is a list of event plugins"),
+        ([5], "5 is no event plugin; make one with @event_plugin"),
+        ([refuse], "is no event plugin; make one with @event_plugin"),
+        (
+            Plugin("x", "x", ["stage:failed"], refuse),
+            r"a single plugin; give a list, as PluginRunner\(\[plugin\]\)",
+        ),
+    ],
+)
+def test_a_runner_refuses_what_is_no_list_of_plugins(plugins: Any, problem: str) -> None:
+    with pytest.raises(DefinitionError, match=problem):
+        PluginRunner(plugins)
+
+
+@pytest.mark.parametrize("budget", ["3", 1.5, True, None])
+def test_a_runner_refuses_a_budget_that_is_no_number(budget: Any) -> None:
+    with pytest.raises(DefinitionError, match="max_retries is .*; it is a whole number, zero or more"):
+        PluginRunner([], max_retries=budget)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "problem"),
+    [
+        ("soon", "'soon' is not a duration"),
+        (0, "timeout is 0; it must be longer than nothing"),
+        (None, "None"),
+    ],
+)
+def test_a_runner_refuses_a_limit_that_is_no_time(timeout: Any, problem: str) -> None:
+    with pytest.raises(DefinitionError, match=problem):
+        PluginRunner([], timeout=timeout)
+
+
+def test_a_runner_has_time_for_all_its_plugins() -> None:
+    plugins = [Plugin(id, None, ["stage:failed"], refuse) for id in ("a", "b")]
+    runner = PluginRunner(plugins, timeout="10s")
+    assert isinstance(runner, DeliveryLimit)
+    assert runner.delivery_timeout > 2 * runner.timeout == timedelta(seconds=20)
+    assert PluginRunner(plugins).timeout == timedelta(seconds=30)
+
+
 def test_a_runner_is_a_sink_with_a_budget() -> None:
     runner: EventSink = PluginRunner([], max_retries=5)
     assert isinstance(runner, RetryBudget)
@@ -150,6 +196,28 @@ async def test_several_failures_are_all_named() -> None:
         await runner.emit(CANCELLED)
     assert caught.value.delivered == frozenset()
     assert isinstance(caught.value.__cause__, ExceptionGroup)
+
+
+class UnprintableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+async def test_an_error_that_can_not_be_printed_hides_nobody_who_has_the_event() -> None:
+    async def refuse_oddly(event: Event) -> None:
+        raise UnprintableError
+
+    seen: list[str] = []
+    runner = PluginRunner(
+        [
+            Plugin("odd", None, ["workflow:cancelled"], refuse_oddly),
+            Plugin("sound", None, ["workflow:cancelled"], noting(seen, "sound")),
+        ]
+    )
+    with pytest.raises(PartialDeliveryError, match="plugin 'odd' failed: UnprintableError") as caught:
+        await runner.emit(CANCELLED)
+    assert caught.value.delivered == {"sound"}
+    assert seen == ["sound"]
 
 
 async def test_who_had_it_before_still_counts_when_others_fail_again() -> None:

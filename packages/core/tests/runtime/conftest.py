@@ -7,13 +7,23 @@ from typing import Any
 import pytest
 
 from stagewright import KernelServices, Workflow, define_workflow
-from stagewright.memory import InMemoryBlobStore
+from stagewright.memory import InMemoryBlobStore, InMemoryStepLedger
 from stagewright.ports import ActivityRun, StageResources
-from stagewright.records import LogRecord
+from stagewright.records import LogRecord, StepRecord
 from stagewright.runtime.abort import NeverAborted
-from stagewright.runtime.keys import storage_prefix
-from stagewright.system import TimeSortableIds
+from stagewright.runtime.keys import steps_prefix, storage_prefix
+from stagewright.system import SystemRandom, TimeSortableIds
 from stagewright.testing import FakeClock
+
+
+class _NoSignals:
+    """Nobody sends any."""
+
+    async def has(self, step_id: str) -> bool:
+        return False
+
+    async def settle(self, step: StepRecord) -> StepRecord:
+        return step
 
 
 @pytest.fixture
@@ -56,6 +66,11 @@ def make_activity(clock: FakeClock, blob_store: InMemoryBlobStore) -> Callable[.
             storage_prefix=storage_prefix("flow", "run", "s"),
             clock=clock,
             ids=TimeSortableIds(),
+            random=SystemRandom(),
+            step_ledger=InMemoryStepLedger(),
+            signals=_NoSignals(),
+            steps_prefix=steps_prefix("flow", "run", "s"),
+            spill_threshold_bytes=65_536,
             services=services or KernelServices(),
             write_logs=write_logs,
         )

@@ -5,18 +5,18 @@ import threading
 
 import pytest
 
-from stagewright.runtime.blocking import LoopPortal
-from stagewright.runtime.body_threads import run_in_own_thread
+from stagewright.runtime.blocking_portal import LoopPortal
+from stagewright.runtime.body_threads import BodyThreads
 
 
 async def test_results_and_errors_are_handed_over() -> None:
-    assert await run_in_own_thread(lambda: 1 + 1, name="t") == 2
+    assert await BodyThreads().run(lambda: 1 + 1, name="t") == 2
 
     def fail() -> None:
         raise LookupError("no")
 
     with pytest.raises(LookupError, match="no"):
-        await run_in_own_thread(fail, name="t")
+        await BodyThreads().run(fail, name="t")
 
 
 async def test_stop_iteration_comes_as_an_error_with_its_cause() -> None:
@@ -24,7 +24,7 @@ async def test_stop_iteration_comes_as_an_error_with_its_cause() -> None:
         raise StopIteration(5)
 
     with pytest.raises(RuntimeError, match="StopIteration") as caught:
-        await run_in_own_thread(stop, name="t")
+        await BodyThreads().run(stop, name="t")
     assert isinstance(caught.value.__cause__, StopIteration)
 
 
@@ -40,7 +40,7 @@ async def test_what_comes_after_the_cancellation_is_dropped(raises: bool) -> Non
             raise ValueError("late")
         return 1
 
-    running = asyncio.create_task(run_in_own_thread(body, name="t"))
+    running = asyncio.create_task(BodyThreads().run(body, name="t"))
     await asyncio.to_thread(inside.wait, 30)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -60,7 +60,7 @@ def test_what_comes_after_the_end_of_the_loop_is_dropped() -> None:
         go.wait(30)
 
     async def leave() -> None:
-        running = asyncio.create_task(run_in_own_thread(body, name="t"))
+        running = asyncio.create_task(BodyThreads().run(body, name="t"))
         await asyncio.to_thread(inside.wait, 30)
         running.cancel()
 
@@ -76,7 +76,7 @@ async def answer() -> int:
 
 async def test_a_thread_awaits_on_the_loop_through_the_portal() -> None:
     portal = LoopPortal(asyncio.get_running_loop())
-    assert await run_in_own_thread(lambda: portal.call(answer()), name="t") == 42
+    assert await BodyThreads().run(lambda: portal.call(answer()), name="t") == 42
 
 
 def test_a_portal_to_a_loop_that_has_ended_says_so() -> None:

@@ -50,6 +50,7 @@ def test_the_runs_input_is_read_as_its_type_when_asked_for(make_activity: MakeAc
         _ = misfit.workflow_input
 
 
+@pytest.mark.guarantee("kernel.bodies-get-earlier-outputs")
 def test_outputs_of_earlier_stages_are_read_as_their_types(make_activity: MakeActivity) -> None:
     activity = make_activity(body, output_type=Order, outputs={"first": {"n": 1}})
     ctx = context_of(activity)
@@ -103,6 +104,7 @@ def test_model_calls_are_made_for_the_stages_topic(make_activity: MakeActivity) 
     assert ctx.ai_logger is logger
 
 
+@pytest.mark.guarantee("kernel.storage-is-the-stages-own")
 async def test_the_storage_is_the_stages_own_part_of_the_blob_store(
     make_activity: MakeActivity, blob_store: InMemoryBlobStore
 ) -> None:

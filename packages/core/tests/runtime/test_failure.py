@@ -25,6 +25,17 @@ class OddlyNotedError(Exception):
     __notes__: Any = (1, "a note", None)
 
 
+class SecretlyNotedError(Exception):
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__notes__":
+            raise RuntimeError("no notes")
+        return super().__getattribute__(name)
+
+
+class NumberedError(Exception):
+    __notes__: Any = 5
+
+
 def raised(error: BaseException) -> BaseException:
     try:
         raise error
@@ -70,6 +81,8 @@ def test_an_exception_is_described_with_class_message_and_traceback() -> None:
         ExceptionGroup("group", [UnprintableError(), ValueError("x")]),
         BaseExceptionGroup("group", [KeyboardInterrupt()]),
         OddlyNotedError("x"),
+        SecretlyNotedError("x"),
+        NumberedError("x"),
         ValueError(Text("subclass")),
         ValueError(b"\xff", object(), UnprintableError),
         type("Ünname", (Exception,), {})("odd class name"),

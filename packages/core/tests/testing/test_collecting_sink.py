@@ -1,7 +1,9 @@
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
+from stagewright.errors import InvalidSettingError
 from stagewright.events import WorkflowCancelled, WorkflowStarted
 from stagewright.ports import EventSink, RetryBudget
 from stagewright.testing import CollectingEventSink
@@ -44,5 +46,20 @@ async def test_it_refuses_until_told_otherwise() -> None:
         with pytest.raises(ValueError, match="no"):
             await sink.emit(STARTED)
     sink.accept()
+    await sink.emit(STARTED)
+    assert sink.events == [STARTED]
+
+
+async def test_what_can_not_be_raised_or_counted_is_refused() -> None:
+    no_number: Any = "three"
+    for number in (-1, True, no_number):
+        with pytest.raises(InvalidSettingError, match=r"max_retries=.* must be a whole number"):
+            CollectingEventSink(max_retries=number)
+        with pytest.raises(InvalidSettingError, match=r"times=.* must be a whole number"):
+            CollectingEventSink().fail_with(ValueError("no"), times=number)
+    sink = CollectingEventSink()
+    no_error: Any = "no"
+    with pytest.raises(InvalidSettingError, match="error='no' must be an exception"):
+        sink.fail_with(no_error)
     await sink.emit(STARTED)
     assert sink.events == [STARTED]

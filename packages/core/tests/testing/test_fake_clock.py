@@ -43,6 +43,15 @@ def test_a_moment_without_a_zone_is_refused() -> None:
         FakeClock(naive)
     with pytest.raises(InvalidDurationError, match="no time zone"):
         FakeClock().set(naive)
+    with pytest.raises(InvalidDurationError, match="start='2025' is no moment"):
+        FakeClock("2025")  # type: ignore[arg-type]  # what an untyped caller may give
+
+
+def test_a_moment_beyond_the_calendar_is_refused() -> None:
+    moment = datetime.max.replace(tzinfo=timezone(timedelta(hours=-12)))
+    for call in (FakeClock, FakeClock().set):
+        with pytest.raises(InvalidDurationError, match="beyond the calendar"):
+            call(moment)
 
 
 def test_no_step_of_another_thread_is_lost() -> None:

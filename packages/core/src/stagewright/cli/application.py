@@ -1,9 +1,11 @@
 """The command `stagewright`: its own commands, those of plugins, and what becomes of errors."""
 
 import io
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +16,7 @@ from stagewright.cli.plugin_commands import add_plugin_commands
 from stagewright.cli.plugins_command import plugins_command
 from stagewright.cli.printable import printable
 from stagewright.cli.run_command import run_command
+from stagewright.cli.runs_command import runs_command
 from stagewright.errors import (
     DefinitionError,
     InvalidAdapterError,
@@ -78,7 +81,7 @@ def build_application(plugins: PluginSet) -> click.Group:
         if ctx.invoked_subcommand is None:
             click.echo(ctx.get_help())
 
-    for command in (run_command, plugins_command, diagram_command):
+    for command in (run_command, runs_command, plugins_command, diagram_command):
         application.add_command(command)
     add_plugin_commands(application, plugins)
     return application
@@ -91,6 +94,9 @@ def run_application(arguments: Sequence[str]) -> int:
         The exit code: 0; 1 when a run didn't complete or something failed; 2 when the command line, what it names or
         the input is wrong; 130 when it was interrupted.
     """
+    if sys.stdout is None:
+        # It was closed by whoever started this process; what nobody reads is written nowhere.
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - it is open while the process lasts
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal or pipe that can't show a character gets an escape, not an error.
         sys.stdout.reconfigure(errors="backslashreplace")

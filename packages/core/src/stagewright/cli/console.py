@@ -1,7 +1,7 @@
 """How results are written: for people on a terminal, plainly into a pipe."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from rich import box
@@ -24,9 +24,21 @@ def output_console() -> Console:
     )
 
 
-def plain_table(head: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
-    """A table without lines; cells are shown in one line, without control characters."""
-    table = Table(*map(one_line, head), box=box.SIMPLE, pad_edge=False, header_style="bold")
+def plain_table(
+    head: Sequence[str], rows: Iterable[Sequence[str | Text]], *, whole: Collection[str] = ()
+) -> Table:
+    """A table without lines; cells are shown in one line, without control characters.
+
+    Args:
+        head: The columns' names.
+        rows: The cells of each row.
+        whole: Columns to copy from: a narrow terminal takes its width from the others, and cuts nothing off these.
+    """
+    table = Table(box=box.SIMPLE, pad_edge=False, header_style="bold")
+    for name in head:
+        table.add_column(
+            one_line(name), no_wrap=name in whole, overflow="fold" if name in whole else "ellipsis"
+        )
     for row in rows:
         table.add_row(*(Text(one_line(cell)) if isinstance(cell, str) else cell for cell in row))
     return table

@@ -5,7 +5,7 @@ import sys
 try:
     from stagewright.cli.application import run_application
 except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] not in {"click", "rich"}:
+    if (error.name or "").partition(".")[0] not in {"click", "pydantic_settings", "rich"}:
         raise
     from stagewright.cli.missing_extra import run_application
 except KeyboardInterrupt:

@@ -6,10 +6,12 @@ from contextlib import contextmanager
 
 from stagewright.cli.printable import printable
 
-__all__ = ["printable_log_lines"]
+__all__ = ["PrintableFormatter", "printable_log_lines"]
 
 
-class _PrintableFormatter(logging.Formatter):
+class PrintableFormatter(logging.Formatter):
+    """A formatter whose lines have no control characters."""
+
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
 
@@ -22,7 +24,7 @@ def printable_log_lines() -> Iterator[None]:
         yield
         return
     before = handler.formatter
-    handler.setFormatter(_PrintableFormatter())
+    handler.setFormatter(PrintableFormatter())
     try:
         yield
     finally:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 __all__ = ["run_application"]
 
 _MESSAGE = """\
-stagewright: the command line needs click and rich, which the extra 'cli' brings; install it from a clone's root with
+stagewright: the command line needs what the extra 'cli' brings; install it from a clone's root with
     pip install './packages/core[cli]'
 """
 

@@ -11,6 +11,7 @@ from stagewright.cli.printable import one_line
 from stagewright.cli.run_input import read_config, read_input
 from stagewright.cli.run_summary import print_output, print_stages
 from stagewright.cli.run_view import RunView, open_view
+from stagewright.cli.settings import CommandSettings, read_settings
 from stagewright.cli.targets import LoadedTarget, load_target
 from stagewright.commands import CreateRun
 from stagewright.definitions import Workflow
@@ -47,7 +48,7 @@ class _Interrupted(click.ClickException):
 @click.command("run")
 @click.argument("target")
 @click.option("--workflow", "workflow_id", metavar="ID", help="Which workflow, when the target has several.")
-@click.option("--url", default="memory://", show_default=True, help="Where the state of the run is kept.")
+@click.option("--url", help="Where the state of the run is kept; by default nowhere, memory://.")
 @click.option(
     "--input", "inputs", multiple=True, metavar="KEY=VALUE", help="One field of the input; repeatable."
 )
@@ -62,7 +63,7 @@ def run_command(
     plugins: PluginSet,
     target: str,
     workflow_id: str | None,
-    url: str,
+    url: str | None,
     inputs: tuple[str, ...],
     input_json: str | None,
     config: tuple[str, ...],
@@ -75,6 +76,7 @@ def run_command(
     """
     loaded = load_target(target)
     workflow = loaded.choose(workflow_id)
+    url = read_settings(CommandSettings, {"url": url}).url or "memory://"
     request = _Request(
         target=loaded,
         workflow=workflow,
@@ -94,10 +96,10 @@ def run_command(
         ) from None
     except SystemExit as error:
         raise _RunFailure(
-            f"something called sys.exit({error.code!r}); run {view.run_id} was left as it is"
+            f"something called sys.exit({error.code!r}); run {view.run_id} {_left(url)}"
         ) from None
     except TimeoutError:
-        raise _RunFailure(f"run {view.run_id} did not end within {timeout}; it was left as it is") from None
+        raise _RunFailure(f"run {view.run_id} did not end within {timeout}; it {_left(url)}") from None
     if not quiet:
         print_stages(workflow, run, stages)
     if run.status is not Status.COMPLETED:
@@ -116,6 +118,10 @@ async def _driven(
         view.created(created.run_id)
         run = await drive_run(kernel, created.run_id, on_event=view.show, timeout=request.timeout)
         return run, await kernel.runs.stages(run.id)
+
+
+def _left(url: str) -> str:
+    return "is gone with this process" if url.startswith("memory:") else "was left as it is"
 
 
 def _reason(run: RunRecord) -> str:

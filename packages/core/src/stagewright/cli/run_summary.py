@@ -16,7 +16,7 @@ from stagewright.json_values import Json
 from stagewright.records import RunRecord, StageRecord
 from stagewright.status import Status
 
-__all__ = ["STATUS_STYLES", "duration_text", "print_output", "print_stages"]
+__all__ = ["STATUS_STYLES", "duration_text", "print_output", "print_stages", "status_text", "time_text"]
 
 STATUS_STYLES: Final = {
     Status.COMPLETED: "green",
@@ -36,16 +36,16 @@ def print_stages(workflow: Workflow, run: RunRecord, stages: list[StageRecord]) 
     rows = [_row(stage_id, by_id.get(stage_id)) for stage_id in workflow.stage_ids]
     console.print(plain_table(("stage", "status", "attempt", "started", "duration"), rows))
     took = "" if run.duration is None else f" in {duration_text(run.duration)}"
-    console.print(Text.assemble(f"run {run.id} of {run.workflow_id}: ", _status_text(run.status), took))
+    console.print(Text.assemble(f"run {run.id} of {run.workflow_id}: ", status_text(run.status), took))
 
 
-def print_output(output: Json, *, whole: bool, folder: Path) -> None:
+def print_output(output: Json, *, whole: bool, folder: Path | None) -> None:
     """Print a run's output as JSON, and the files that it names.
 
     Args:
         output: The output.
         whole: Print all of it and nothing else; otherwise a long one is cut.
-        folder: Paths of files below it are shown relative to it.
+        folder: Paths of files below it are shown relative to it; None shows no files.
     """
     lines = _json_text(output).split("\n")
     if whole:
@@ -55,8 +55,8 @@ def print_output(output: Json, *, whole: bool, folder: Path) -> None:
     click.echo("\n".join(lines[:_MOST_LINES]))
     if len(lines) > _MOST_LINES:
         click.echo(f"… and {len(lines) - _MOST_LINES} lines more; --quiet prints all of it")
-    for name, path in _files(output):
-        shown = path.relative_to(folder) if path.is_relative_to(folder) else path
+    for name, path in () if folder is None else _files(output):
+        shown = path.relative_to(folder) if folder is not None and path.is_relative_to(folder) else path
         click.echo(one_line(f"{name}: {shown} ({_size_text(path.stat().st_size)})"))
 
 
@@ -80,18 +80,22 @@ def _row(stage_id: str, stage: StageRecord | None) -> tuple[str | Text, ...]:
         return stage_id, Text("not reached", style="dim"), "", "", ""
     return (
         stage_id,
-        _status_text(stage.status),
+        status_text(stage.status),
         str(stage.attempt),
-        "" if stage.started_at is None else _time_text(stage.started_at),
+        "" if stage.started_at is None else time_text(stage.started_at),
         "" if stage.duration is None else duration_text(stage.duration),
     )
 
 
-def _status_text(status: Status) -> Text:
+def status_text(status: Status) -> Text:
+    """A status in its colour."""
     return Text(status.value, style=STATUS_STYLES.get(status, ""))
 
 
-def _time_text(moment: datetime) -> str:
+def time_text(moment: datetime, *, with_date: bool = False) -> str:
+    """A time of day for people, in their zone."""
+    if with_date:
+        return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
     return moment.astimezone().strftime("%H:%M:%S.%f")[:-3]
 
 

@@ -87,7 +87,7 @@ def _line(event: Event) -> str | None:
         case StageRetrying():
             return f"{event.stage_id}: attempt {event.attempt} of {event.max_attempts} failed: {event.error}"
         case StageSuspended():
-            return f"{event.stage_id}: waits until {event.next_poll_at.astimezone():%H:%M:%S} at the latest"
+            return f"{event.stage_id}: waits, and looks again by {event.next_poll_at.astimezone():%H:%M:%S}"
         case StageFailed():
             return f"{event.stage_id}: failed: {event.error}"
         case _:

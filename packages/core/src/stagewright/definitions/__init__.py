@@ -1,9 +1,8 @@
 """What authors write: stages, workflows, and the types of what flows between them."""
 
+from stagewright.definitions.abort import AbortReason, AbortSignal
 from stagewright.definitions.builder import WorkflowBuilder, define_workflow
 from stagewright.definitions.context import (
-    AbortReason,
-    AbortSignal,
     BlockingStageContext,
     BlockingStageStorage,
     EmptyConfig,
@@ -21,16 +20,20 @@ from stagewright.definitions.snapshot import structure_hash
 from stagewright.definitions.stage import Stage, StageMode
 from stagewright.definitions.stage_definition import define_stage, stage
 from stagewright.definitions.stage_ids import StageIds
+from stagewright.definitions.steps import Backoff, BlockingStageSteps, OnReclaim, StageSteps, StepRun
 from stagewright.definitions.workflow import Workflow
 
 __all__ = [
     "AbortReason",
     "AbortSignal",
+    "Backoff",
     "BlockingStageContext",
+    "BlockingStageSteps",
     "BlockingStageStorage",
     "EmptyConfig",
     "ExecutionPlan",
     "NotReady",
+    "OnReclaim",
     "Ready",
     "RetryPolicy",
     "Schema",
@@ -40,7 +43,9 @@ __all__ = [
     "StageMode",
     "StageReference",
     "StageResult",
+    "StageSteps",
     "StageStorage",
+    "StepRun",
     "StructureDrift",
     "Suspend",
     "Workflow",

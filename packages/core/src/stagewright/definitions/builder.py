@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import NoneType
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from stagewright.definitions.identifiers import workflow_id_problem
 from stagewright.definitions.json_kinds import provable_mismatch
@@ -20,6 +20,7 @@ from stagewright.json_values import shown
 
 __all__ = ["WorkflowBuilder", "define_workflow"]
 
+_LONGEST_VERSION: Final = 255
 _Group = tuple[Stage[Any, Any, Any], ...]
 
 
@@ -92,6 +93,14 @@ class WorkflowBuilder:
             )
         if not version.strip():
             return self._with_problem(f"the version {version!r} is empty; give text, or leave .version() out")
+        if version == "latest":
+            return self._with_problem(
+                "the version 'latest' means whatever version a build has; give it another name"
+            )
+        if len(version) > _LONGEST_VERSION:
+            return self._with_problem(
+                f"the version {shown(version)} has {len(version)} characters; at most {_LONGEST_VERSION} are kept"
+            )
         return replace(self, _version=version)
 
     def build(self) -> Workflow:

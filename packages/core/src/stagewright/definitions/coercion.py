@@ -1,5 +1,6 @@
 """Whether validating what a body returned made another value of it."""
 
+from collections import deque
 from collections.abc import Hashable
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
@@ -10,7 +11,7 @@ from pydantic import AliasChoices, BaseModel, RootModel
 from stagewright.definitions.exactness import Difference, class_name, find_difference
 from stagewright.json_values import child_path, shown
 
-__all__ = ["find_coercion"]
+__all__ = ["find_coercion", "find_inexact_float"]
 
 _Mapping: TypeAlias = dict[object, object]
 
@@ -41,6 +42,57 @@ def find_coercion(given: object, validated: object, path: str = "$") -> Differen
     if kind is list or kind is tuple:
         return _sequence_coercion(cast("list[object]", given), cast("list[object]", validated), path)
     return find_difference(given, validated, path)
+
+
+def find_inexact_float(given: object, read: object, path: str = "$") -> Difference | None:
+    """The first whole number in JSON that was read as a float of another value, or None.
+
+    Only what lies in places that correspond is compared; what a validator of the author's own makes is the author's.
+    """
+    if type(given) is int:
+        if type(read) is float and given != read:
+            return path, f"{shown(given)} is no exact float and would become {read!r}; declare int"
+        return None
+    if isinstance(read, RootModel):
+        return find_inexact_float(given, read.root, path)
+    if type(given) is list:
+        return _inexact_member(cast("list[object]", given), read, path)
+    if type(given) is dict:
+        kept = _members_by_key(read)
+        for key, member in cast(_Mapping, given).items():
+            if str(key) in kept:
+                found = find_inexact_float(member, kept[str(key)], child_path(path, key))
+                if found is not None:
+                    return found
+    return None
+
+
+def _inexact_member(given: "list[object]", read: object, path: str) -> Difference | None:
+    if isinstance(read, set | frozenset):
+        members = cast("set[object]", read)
+        # Equal numbers of different types are one member of a set.
+        lost = [one for one in given if type(one) is int and one not in members]
+        floats = sorted(one for one in members if type(one) is float)
+        return find_inexact_float(lost[0], floats[-1], path) if lost and floats else None
+    if not isinstance(read, list | tuple | deque):
+        return None
+    for index, (member, after) in enumerate(zip(given, cast("list[object]", read), strict=False)):
+        found = find_inexact_float(member, after, child_path(path, index))
+        if found is not None:
+            return found
+    return None
+
+
+def _members_by_key(read: object) -> dict[str, object]:
+    """What JSON keys have become, by every key that leads there."""
+    if isinstance(read, dict):
+        return {str(key): member for key, member in cast(_Mapping, read).items()}
+    if not isinstance(read, BaseModel) and (not is_dataclass(read) or isinstance(read, type)):
+        return {}
+    names = _names_by_key(cast(Hashable, type(read)))
+    members = {key: getattr(read, name, None) for key, name in names.items()}
+    extra = cast(_Mapping, getattr(read, "__pydantic_extra__", None) or {})
+    return {str(key): member for key, member in extra.items()} | members
 
 
 def _is_equal_float(given: object, validated: object) -> bool:

@@ -1,18 +1,18 @@
 """What a body sees of its run. Only the shape stands here; the run time fills it."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol, TypeAlias, overload
+from typing import Any, Protocol, overload
 
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypeVar
 
 from stagewright.annotations import Actor, TypedKey
+from stagewright.definitions.abort import AbortSignal
 from stagewright.definitions.schema import Schema
+from stagewright.definitions.steps import BlockingStageSteps, StageSteps
 from stagewright.json_values import Json
 
 __all__ = [
-    "AbortReason",
-    "AbortSignal",
     "BlockingStageContext",
     "BlockingStageStorage",
     "EmptyConfig",
@@ -21,8 +21,6 @@ __all__ = [
     "StageReference",
     "StageStorage",
 ]
-
-AbortReason: TypeAlias = Literal["cancelled", "lease-lost", "shutdown"]
 
 
 class EmptyConfig(BaseModel):
@@ -48,28 +46,6 @@ class StageReference(Protocol[Out_co]):
     @property
     def output_schema(self) -> Schema[Out_co]:
         """The type of the stage's output."""
-        ...
-
-
-class AbortSignal(Protocol):
-    """Tells a body to stop; its outcome is discarded from then on."""
-
-    @property
-    def is_set(self) -> bool:
-        """Whether the body should stop."""
-        ...
-
-    @property
-    def reason(self) -> AbortReason | None:
-        """Why, or None while the signal isn't set."""
-        ...
-
-    async def wait(self) -> None:
-        """Return once the signal is set."""
-        ...
-
-    def raise_if_set(self) -> None:
-        """Raise `StageAbortedError` if the signal is set."""
         ...
 
 
@@ -284,7 +260,18 @@ class StageFacts(Protocol[In_co, Config_co]):
         payload: Json = None,
         emit_event: bool = False,
     ) -> None:
-        """Annotate the run with one value; None is dropped. Written with the stage's outcome."""
+        """Annotate the run with one value; None is dropped. Written with the stage's outcome.
+
+        Args:
+            key: A `TypedKey`, or text of 1 to 255 characters.
+            value: A JSON document.
+            actor: Who says so.
+            payload: A JSON document that belongs to it.
+            emit_event: Whether it also emits `annotation:created`.
+
+        Raises:
+            ValueNotSerializableError: Naming what can't be stored; uncaught, it fails the stage for good.
+        """
         ...
 
     def annotate_many(
@@ -308,6 +295,11 @@ class StageContext(StageFacts[In_co, Config_co], Protocol[In_co, Config_co]):
         """Blobs of this stage."""
         ...
 
+    @property
+    def step(self) -> StageSteps:
+        """Durable steps: what is done once, however often the body is invoked."""
+        ...
+
 
 class BlockingStageContext(StageFacts[In_co, Config_co], Protocol[In_co, Config_co]):
     """What a plain `def` body gets, in a thread of its own; its calls block instead of being awaited."""
@@ -315,4 +307,9 @@ class BlockingStageContext(StageFacts[In_co, Config_co], Protocol[In_co, Config_
     @property
     def storage(self) -> BlockingStageStorage:
         """Blobs of this stage."""
+        ...
+
+    @property
+    def step(self) -> BlockingStageSteps:
+        """Durable steps: what is done once, however often the body is invoked."""
         ...

@@ -9,6 +9,7 @@ from stagewright.json_values import Json
 __all__ = ["DriftCode", "StructureDrift", "drift_between"]
 
 DriftCode: TypeAlias = Literal[
+    "WORKFLOW_MISSING",
     "WORKFLOW_SCHEMA_CHANGED",
     "STAGE_REMOVED",
     "STAGE_ADDED",

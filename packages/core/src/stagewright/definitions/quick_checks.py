@@ -14,6 +14,8 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
+from stagewright.json_values import text_problem
+
 __all__ = ["is_exact_json", "is_plainly_kept", "is_plainly_same"]
 
 _DEEP: Final = 64
@@ -26,7 +28,7 @@ def is_exact_json(value: object, depth: int = 0) -> bool:
     """Whether a value is exact JSON beyond doubt."""
     kind = type(value)
     if kind is str:
-        return _is_storable(cast(str, value))
+        return text_problem(cast(str, value)) is None
     if value is None or kind is bool:
         return True
     if kind is int:
@@ -39,15 +41,10 @@ def is_exact_json(value: object, depth: int = 0) -> bool:
         return all(is_exact_json(member, depth + 1) for member in cast("list[object]", value))
     if kind is dict:
         for key, member in cast("dict[object, object]", value).items():
-            if type(key) is not str or not _is_storable(key) or not is_exact_json(member, depth + 1):
+            if type(key) is not str or text_problem(key) is not None or not is_exact_json(member, depth + 1):
                 return False
         return True
     return False
-
-
-def _is_storable(text: str) -> bool:
-    # No surrogate is an ASCII character; other text is left to the thorough check when it may hold one.
-    return "\x00" not in text and (text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text))
 
 
 def is_plainly_kept(value: object, depth: int = 0) -> bool:

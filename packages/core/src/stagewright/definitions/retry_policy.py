@@ -1,13 +1,13 @@
 """How often a stage may fail, and how long it waits in between."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, TypeAlias, cast
 
-from stagewright.duration import Duration, parse_duration
-from stagewright.errors import DefinitionError, InvalidDurationError, NonRetryableError
+from stagewright.definitions.backoff import growing_pause, is_factor
+from stagewright.duration import Duration, duration_or_problem
+from stagewright.errors import DefinitionError, NonRetryableError
 
 __all__ = ["RetryOn", "RetryPolicy"]
 
@@ -60,10 +60,10 @@ class RetryPolicy:
             for name, count in (("max_attempts", max_attempts), ("max_worker_losses", max_worker_losses))
             if not _is_count(count)
         ]
-        if not _is_factor(factor):
+        if not is_factor(factor):
             problems.append(f"factor={factor!r} must be a finite number of at least 1")
         pauses = {
-            name: _pause(value, name, problems)
+            name: duration_or_problem(value, name, problems)
             for name, value in (("delay", delay), ("max_delay", max_delay))
         }
         if not isinstance(cast(object, jitter), bool):
@@ -88,16 +88,7 @@ class RetryPolicy:
         """
         if failures < 1:
             return timedelta(0)
-        base, longest = self.delay.total_seconds(), self.max_delay.total_seconds()
-        if base <= 0 or longest <= 0:
-            return timedelta(0)
-        # Compared as logarithms: the power itself overflows after about a thousand doublings.
-        capped = math.log(base) + (failures - 1) * math.log(self.factor) >= math.log(longest)
-        pause = (
-            self.max_delay
-            if capped
-            else timedelta(seconds=min(base * self.factor ** (failures - 1), longest))
-        )
+        pause = growing_pause(failures, first=self.delay, factor=self.factor, longest=self.max_delay)
         return pause * (1 - jitter() / 2) if self.jitter and jitter is not None else pause
 
     def allows(self, error: BaseException) -> bool:
@@ -118,23 +109,6 @@ class RetryPolicy:
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST
-
-
-def _is_factor(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value) and value >= 1
-    except OverflowError:
-        return False
-
-
-def _pause(value: Duration, name: str, problems: list[str]) -> timedelta:
-    try:
-        return parse_duration(value, field=name)
-    except InvalidDurationError as error:
-        problems.append(str(error))
-        return timedelta(0)
 
 
 def _is_retry_on(value: object) -> bool:

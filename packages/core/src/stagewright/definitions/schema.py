@@ -8,7 +8,7 @@ import pydantic_core
 from typing_extensions import TypedDict, TypeVar
 
 from stagewright.definitions.codec import Codec, build_codec
-from stagewright.definitions.coercion import find_coercion
+from stagewright.definitions.coercion import find_coercion, find_inexact_float
 from stagewright.definitions.exactness import Difference, find_difference, refuse_unkeepable
 from stagewright.definitions.failed_writes import why_unread, why_unwritten
 from stagewright.definitions.json_schema import canonical_json_schema
@@ -139,7 +139,9 @@ class Schema(Generic[T_co]):
             return cast(Json, value)
         if not _is_json(value):
             return self.dump(value, what=what)
-        self._read(cast(Json, value), what)
+        inexact = find_inexact_float(value, self._read(cast(Json, value), what))
+        if inexact is not None:
+            raise SchemaMismatchError(what, (Problem(path=inexact[0], message=inexact[1]),))
         return cast(Json, value)
 
     def json_schema(self) -> Json:

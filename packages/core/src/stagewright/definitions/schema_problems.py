@@ -32,7 +32,9 @@ def problems_of(error: Exception, value: object, *, schema: object) -> tuple[Pro
     for detail in error.errors(include_url=False, include_context=False):
         location, is_missing = detail["loc"], detail["type"] == "missing"
         path, branches = _path(location, value, is_missing=is_missing)
-        message = f"{detail['msg']} (as {'.'.join(branches)})" if branches else detail["msg"]
+        message = detail["msg"].removeprefix("Value error, ")
+        if branches:
+            message = f"{message} (as {'.'.join(branches)})"
         if not is_missing and not is_hidden:
             message += f"; got {shown(detail['input'])}"
         problems.append(Problem(path=path, message=message))

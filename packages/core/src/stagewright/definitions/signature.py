@@ -73,8 +73,15 @@ class FunctionReader:
     the place where it is defined.
     """
 
-    def __init__(self, function: Callable[..., object], caller_locals: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        function: Callable[..., object],
+        caller_locals: Mapping[str, object],
+        *,
+        fix: str = "give the types with define_stage(..., input=..., output=...)",
+    ) -> None:
         self._function = function
+        self._fix = fix
         self._plain = _plain_function(function)
         self._locals = dict(caller_locals)
 
@@ -161,7 +168,7 @@ class FunctionReader:
         except Exception as error:
             raise AnnotationProblem(
                 f"{where}, {_shown(raw)}, can't be resolved: {error}; import what it names at run time, "
-                "or give the types with define_stage(..., input=..., output=...)"
+                f"or {self._fix}"
             ) from error
         return hints[parameter]
 

@@ -10,7 +10,7 @@ from stagewright.definitions.schema import Schema
 from stagewright.definitions.stage import Stage
 from stagewright.json_values import Json
 
-__all__ = ["snapshot_of", "structure_hash"]
+__all__ = ["snapshot_of", "stage_ids_of", "structure_hash"]
 
 _FORMAT: Final = 1
 
@@ -30,6 +30,14 @@ def snapshot_of(
             for stage in group
         ],
     }
+
+
+def stage_ids_of(snapshot: Json) -> tuple[str, ...]:
+    """The ids of the stages in a snapshot, in their order."""
+    stages = snapshot.get("stages") if isinstance(snapshot, dict) else None
+    members = stages if isinstance(stages, list) else []
+    ids = [stage.get("id") for stage in members if isinstance(stage, dict)]
+    return tuple(stage_id for stage_id in ids if isinstance(stage_id, str))
 
 
 def structure_hash(snapshot: Mapping[str, Json]) -> str:

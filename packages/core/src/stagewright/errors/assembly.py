@@ -6,8 +6,10 @@ from stagewright.errors.root import StagewrightError, listed
 
 __all__ = [
     "CapabilityMissingError",
+    "ForkedProcessError",
     "InvalidAdapterError",
     "InvalidSettingError",
+    "KernelClosedError",
     "MissingDriverError",
     "PluginConflictError",
     "PluginLoadError",
@@ -32,6 +34,30 @@ class InvalidSettingError(StagewrightError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.setting}={self.value!r} {self.problem}"
+
+
+@dataclass(eq=False)
+class ForkedProcessError(StagewrightError, RuntimeError):
+    """Something is used in a forked child whose connections, threads and event loop stayed with the parent.
+
+    Attributes:
+        what: What was used.
+    """
+
+    what: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what} was made before the process forked; its connections and threads stayed with the parent, so "
+            "make a new one in each child"
+        )
+
+
+class KernelClosedError(StagewrightError, RuntimeError):
+    """A kernel is used after the end of the `async with open_kernel(…)` block that had opened it."""
+
+    def __str__(self) -> str:
+        return "this kernel is closed; use it inside its `async with open_kernel(...)` block, or open another"
 
 
 @dataclass(eq=False)
@@ -122,7 +148,8 @@ class MissingDriverError(StagewrightError):
     modules: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"no driver for {self.database} is installed; install one of {listed(self.modules)}"
+        one_of = "one of " if len(self.modules) > 1 else ""
+        return f"no driver for {self.database} is installed; install {one_of}{listed(self.modules)}"
 
 
 @dataclass(eq=False)

@@ -14,6 +14,7 @@ __all__ = [
     "InvalidConfigError",
     "InvalidInputError",
     "InvalidOutputError",
+    "OwnTransactionsError",
 ]
 
 
@@ -90,6 +91,19 @@ class IdempotencyKeyReusedError(StagewrightError):
         return (
             f"idempotency key {self.key!r} was used before for another {self.command_type!r} command; "
             "give this one a key of its own"
+        )
+
+
+@dataclass(eq=False)
+class OwnTransactionsError(StagewrightError):
+    """A command that has transactions of its own was dispatched in a transaction of the caller's; nothing was done."""
+
+    command_type: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.command_type!r} has short transactions of its own, in which it claims, runs, publishes or deletes, "
+            "and so can't be a part of yours; dispatch it with the kernel itself, not with what its `using` gave"
         )
 
 

@@ -8,6 +8,7 @@ __all__ = [
     "DefinitionError",
     "DefinitionVersionConflictError",
     "DefinitionVersionMismatchError",
+    "UnknownDefinitionVersionError",
     "UnknownStageError",
     "UnknownWorkflowError",
 ]
@@ -63,6 +64,20 @@ class DefinitionVersionConflictError(StagewrightError):
             f"version {self.version!r} of workflow {self.workflow_id!r} is already registered with structure "
             f"{self.stored_structure_hash}, and this build has {self.current_structure_hash} under the same version; "
             "declare a new version with .version(...)"
+        )
+
+
+@dataclass(eq=False)
+class UnknownDefinitionVersionError(StagewrightError):
+    """No definition of the workflow is registered under that version."""
+
+    workflow_id: str
+    version: str
+
+    def __str__(self) -> str:
+        return (
+            f"version {self.version!r} of workflow {self.workflow_id!r} was never registered; the first run that is "
+            "created with a version registers it, and a redrive on 'latest' registers the one that this build has"
         )
 
 

@@ -10,11 +10,14 @@ __all__ = [
     "DuplicateRecordError",
     "InvalidBlobKeyError",
     "OutcomeUnknownError",
+    "PersistenceUnavailableError",
     "RecordNotFoundError",
+    "SessionRefusedError",
     "SpilledPayloadUnavailableError",
     "StaleVersionError",
     "SupersededError",
     "TransientError",
+    "TransientPersistenceError",
 ]
 
 
@@ -54,6 +57,22 @@ class StaleVersionError(StagewrightError):
 
 
 @dataclass(eq=False)
+class SessionRefusedError(StagewrightError):
+    """A session or connection of the caller's can't be used for this; nothing was written to it.
+
+    Attributes:
+        session: What was given.
+        problem: What is wrong with it, and the fix.
+    """
+
+    session: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.session} can't be used: {self.problem}"
+
+
+@dataclass(eq=False)
 class SupersededError(StagewrightError):
     """An acknowledgement inside a transaction came from somebody who no longer owns the job."""
 
@@ -73,7 +92,15 @@ class TransientError(StagewrightError):
         return self.problem
 
 
-class DeadlockError(TransientError):
+class TransientPersistenceError(TransientError):
+    """The database refused it this time: a conflict, a lock that wasn't given, a time limit of its own."""
+
+
+class PersistenceUnavailableError(TransientPersistenceError):
+    """The database couldn't be reached, has ended the connection, or had none to give in time."""
+
+
+class DeadlockError(TransientPersistenceError):
     """Two transactions waited for each other and the store ended this one."""
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from stagewright.errors.root import Problem, StagewrightError
+from stagewright.errors.runs import NonRetryableError
 
 __all__ = [
     "InvalidDurationError",
@@ -12,8 +13,8 @@ __all__ = [
 
 
 @dataclass(eq=False)
-class ValueNotSerializableError(StagewrightError):
-    """A value has no exact JSON form.
+class ValueNotSerializableError(NonRetryableError):
+    """A value has no exact JSON form; a body that raises it is not tried again.
 
     Attributes:
         what: What the value is, such as `the output of stage 'price'`.

@@ -2,15 +2,15 @@
 
 import inspect
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias, TypeVar, cast
+from typing import Final, TypeVar
 
-from stagewright.definitions import Workflow, WorkflowRegistry
 from stagewright.duration import Duration
-from stagewright.errors import DefinitionError, InvalidSettingError, PortNotServedError
+from stagewright.errors import InvalidSettingError, PortNotServedError
 from stagewright.hosting.memory_adapters import built_in_adapters
+from stagewright.hosting.registries import Workflows, registry_of
 from stagewright.kernel import Kernel, Middleware
 from stagewright.plugins import AdapterOptions, AdapterSet, PluginRunner, PluginSet, discover_plugins
 from stagewright.plugins.adapters import redacted
@@ -27,17 +27,13 @@ from stagewright.ports import (
     RandomSource,
     StepLedger,
 )
-from stagewright.ports import WorkflowRegistry as RegistryPort
 from stagewright.system import SystemClock
 
-__all__ = ["DEFAULT_URL", "Workflows", "open_kernel"]
+__all__ = ["DEFAULT_URL", "open_kernel"]
 
 P = TypeVar("P")
 
 DEFAULT_URL: Final = "sqlite+aiosqlite:///stagewright.db"
-
-Workflows: TypeAlias = Workflow | Iterable[Workflow] | RegistryPort[Workflow]
-"""What a process serves: a workflow, several, or any object that finds them with `get(id)`."""
 
 _PORTS: Final = {
     "url": ("Persistence", "transaction"),
@@ -73,17 +69,16 @@ async def open_kernel(  # noqa: D417 - the kernel's own arguments are described 
 ) -> AsyncIterator[Kernel]:
     """Open every port from its URL, yield a kernel over them, and close what was opened, the last first.
 
-    A URL that is given several times is opened once; a port that is given as an object is used and not closed.
-
     Args:
         workflows: A workflow, several of them, or a registry.
         url: Where runs are kept. `memory://` is new and empty each time; the default needs an adapter for sqlite URLs.
-        job_transport, blob_store, step_ledger: Each a URL or the port itself; left out, `url` serves it.
+        job_transport, blob_store, step_ledger: Each a URL or the port itself; left out, `url` serves it. A URL given
+            several times is opened once; a port given as an object is used and not closed.
         event_sink: Who receives events; by default the event plugins of all installed plugins.
         clock: The source of time; by default the adapter's, or else the machine's.
         services: What bodies get beside the ports; by default the log of model calls that `url` has.
-        executor, ids, random, spill_threshold_bytes, idempotency_stale_after: As `Kernel` takes them.
-        middleware: Wrapped around every dispatch, inside that of installed plugins, the first outermost.
+        executor, ids, random, middleware, spill_threshold_bytes, idempotency_stale_after: As `Kernel` takes them;
+            installed plugins' middleware is outside.
         create_schema: Whether a missing schema is made; None: for what is new and local, never on a server.
         plugins: What is installed; None finds out, an empty `PluginSet()` leaves all of it aside.
 
@@ -92,10 +87,9 @@ async def open_kernel(  # noqa: D417 - the kernel's own arguments are described 
         UnknownSchemeError, PluginConflictError, InvalidAdapterError, PortNotServedError: If a URL can't serve its port.
     """
     given = _GivenPorts(url, job_transport, step_ledger, blob_store, event_sink)
-    registry = _registry_of(workflows)
-    installed = discover_plugins() if plugins is None else plugins
-    async with _opened(given, installed, AdapterOptions(create_schema=create_schema, clock=clock)) as ports:
-        yield Kernel(
+    registry = registry_of(workflows, subject="open_kernel")
+    async with _opened(given, plugins, AdapterOptions(create_schema=create_schema, clock=clock)) as ports:
+        kernel = Kernel(
             persistence=ports.persistence,
             job_transport=ports.job_transport,
             step_ledger=ports.step_ledger,
@@ -112,6 +106,8 @@ async def open_kernel(  # noqa: D417 - the kernel's own arguments are described 
             spill_threshold_bytes=spill_threshold_bytes,
             idempotency_stale_after=idempotency_stale_after,
         )
+        with closing(kernel):
+            yield kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +142,9 @@ class _OpenedPorts:
 
 @asynccontextmanager
 async def _opened(
-    given: _GivenPorts, installed: PluginSet, options: AdapterOptions
+    given: _GivenPorts, plugins: PluginSet | None, options: AdapterOptions
 ) -> AsyncIterator[_OpenedPorts]:
+    installed = discover_plugins() if plugins is None else plugins
     async with AsyncExitStack() as stack:
         ports = _Ports(stack, installed, options, given.url)
         opened = _OpenedPorts(
@@ -224,17 +221,6 @@ class _Ports:
             opening = self._registry.open(url, self._options, failed_plugins=self._failed)
             self._opened[url] = await self._stack.enter_async_context(opening)
         return self._opened[url]
-
-
-def _registry_of(workflows: Workflows) -> RegistryPort[Workflow]:
-    if isinstance(workflows, Workflow):
-        return WorkflowRegistry([workflows])
-    if callable(getattr(workflows, "get", None)) and not isinstance(workflows, dict):
-        return cast("RegistryPort[Workflow]", workflows)
-    if isinstance(workflows, Iterable) and not isinstance(workflows, dict | str):
-        return WorkflowRegistry(workflows)
-    what = type(workflows).__name__
-    raise DefinitionError("open_kernel", (f"a {what} is no workflow, no list of them and no registry",))
 
 
 def _with_logger(services: KernelServices | None, logger: AICallLogger | None) -> KernelServices | None:

@@ -3,17 +3,24 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
 
-from stagewright.commands import ClaimJobs, ClaimPendingRuns, FlushOutbox
+from stagewright.commands import (
+    ClaimJobs,
+    ClaimPendingRuns,
+    ExecuteJobResult,
+    FlushOutbox,
+    PollSuspendedStages,
+    TransitionRun,
+)
 from stagewright.duration import Duration, parse_duration
 from stagewright.errors import InvalidSettingError, RunNotFoundError, RunStalledError
 from stagewright.events import Event, event_of_record
-from stagewright.hosting.job_runner import hand_back, run_job
+from stagewright.hosting.job_execution import JobExecution
+from stagewright.hosting.job_heartbeat import run_with_heartbeat
+from stagewright.hosting.settings import HOST_DEFAULTS
 from stagewright.kernel import Kernel
 from stagewright.records import DequeuedJob, RunRecord
-from stagewright.runtime.abort import AbortSource
 from stagewright.status import TERMINAL_RUN_STATUSES, Status
 
 __all__ = ["drive_run"]
@@ -21,7 +28,7 @@ __all__ = ["drive_run"]
 _WORKER_ID: Final = "drive"
 _LOOK_AGAIN: Final = 0.05
 _LOOKS_UNTIL_STALLED: Final = 20
-_ABORT_GRACE: Final = 5.0
+_HEARTBEAT: Final = HOST_DEFAULTS.job_heartbeat_interval.total_seconds()
 _DELIVERY_PATIENCE: Final = 10.0
 _EVENTS_AT_ONCE: Final = 500
 _log: Final = logging.getLogger("stagewright.host")
@@ -73,13 +80,6 @@ async def drive_run(
         raise TimeoutError(f"run {run_id!r} did not end within {limit.total_seconds():g} s") from error
 
 
-@dataclass(slots=True)
-class _Execution:
-    job: DequeuedJob
-    abort: AbortSource = field(default_factory=AbortSource)
-    told_at: float | None = None
-
-
 class _Driver:
     def __init__(
         self, kernel: Kernel, run_id: str, concurrency: int, on_event: Callable[[Event], None] | None
@@ -90,7 +90,7 @@ class _Driver:
         self._on_event = on_event
         self._seen = 0
         self._idle_looks = 0
-        self._executing: dict[asyncio.Task[None], _Execution] = {}
+        self._executing: dict[asyncio.Task[ExecuteJobResult], JobExecution] = {}
 
     async def drive(self) -> RunRecord:
         try:
@@ -111,15 +111,23 @@ class _Driver:
 
     async def _take_work(self) -> bool:
         claimed = await self._kernel.dispatch(ClaimPendingRuns(_WORKER_ID))
+        resumed = await self._resume_due()
         free = self._concurrency - len(self._executing)
         jobs: tuple[DequeuedJob, ...] = ()
         if free > 0:
             jobs = (await self._kernel.dispatch(ClaimJobs(_WORKER_ID, limit=free))).jobs
         for job in jobs:
-            execution = _Execution(job)
-            task = asyncio.create_task(run_job(self._kernel, job, abort=execution.abort))
-            self._executing[task] = execution
-        return bool(claimed.claimed or jobs)
+            execution = JobExecution(self._kernel, job, abort_grace=HOST_DEFAULTS.abort_grace)
+            running = run_with_heartbeat(self._kernel, execution, _HEARTBEAT)
+            self._executing[asyncio.create_task(running)] = execution
+        return bool(claimed.claimed or jobs or resumed)
+
+    async def _resume_due(self) -> bool:
+        """Wake stages whose time has come."""
+        polled = await self._kernel.dispatch(PollSuspendedStages())
+        for run_id in polled.resumed_run_ids:
+            await self._kernel.dispatch(TransitionRun(run_id))
+        return bool(polled.checked)
 
     async def _look_after_bodies(self) -> None:
         """Wait for one to end, at most for a moment, and tell those whose run was cancelled."""
@@ -135,19 +143,13 @@ class _Driver:
         await self._tell_cancelled()
 
     async def _tell_cancelled(self) -> None:
-        now = asyncio.get_running_loop().time()
         for run_id in {execution.job.run_id for execution in self._executing.values()}:
             status = await self._kernel.ports.persistence.get_run_status(run_id)
-            if status is not Status.CANCELLED:
+            if status not in TERMINAL_RUN_STATUSES:
                 continue
-            for task, execution in self._executing.items():
-                if execution.job.run_id != run_id:
-                    continue
-                if execution.told_at is None:
-                    execution.told_at = now
-                    execution.abort.set("cancelled")
-                elif now - execution.told_at >= _ABORT_GRACE:
-                    task.cancel()
+            for execution in self._executing.values():
+                if execution.job.run_id == run_id:
+                    execution.tell("cancelled")
 
     async def _wait_or_stall(self, run: RunRecord) -> None:
         """Nothing is claimable and nothing runs here: wait for what others do, or say what is in the way."""
@@ -163,6 +165,9 @@ class _Driver:
 
     async def _can_still_move(self, run: RunRecord) -> bool:
         if run.status is Status.PENDING:
+            return True
+        stages = await self._kernel.runs.stages(run.id)
+        if any(stage.status is Status.SUSPENDED and stage.next_poll_at is not None for stage in stages):
             return True
         jobs = await self._kernel.ports.job_transport.get_jobs_by_run(run.id)
         return any(job.status is Status.PENDING or job.status is Status.RUNNING for job in jobs)
@@ -193,12 +198,9 @@ class _Driver:
 
     async def _hand_back_all(self) -> None:
         left, self._executing = self._executing, {}
-        for task, execution in left.items():
-            execution.abort.set("shutdown")
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
         for execution in left.values():
-            await hand_back(self._kernel, execution.job)
+            execution.tell("shutdown")
+        await asyncio.gather(*left, return_exceptions=True)
 
     async def _report(self) -> None:
         if self._on_event is None:

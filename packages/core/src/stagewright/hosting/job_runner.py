@@ -4,28 +4,35 @@ import logging
 from datetime import timedelta
 from typing import Final
 
-from stagewright.commands import ExecuteJob, JobRef, TransitionRun
+from stagewright.commands import ExecuteJob, ExecuteJobResult, JobRef, TransitionRun
 from stagewright.definitions import AbortSignal
+from stagewright.duration import add_within_calendar
 from stagewright.errors import RunNotFoundError, UnknownStageError, UnknownWorkflowError
 from stagewright.kernel import Kernel
+from stagewright.ports import WorkNotifier
 from stagewright.records import DequeuedJob
+from stagewright.runtime.failure import describe_exception
 
-__all__ = ["hand_back", "run_job"]
+__all__ = ["give_up", "hand_back", "run_job"]
 
 _VERSION_PAUSE: Final = timedelta(seconds=30)
 _RACE_PAUSE: Final = timedelta(seconds=1)
 _log: Final = logging.getLogger("stagewright.host")
 
 
-async def run_job(kernel: Kernel, job: DequeuedJob, *, abort: AbortSignal | None = None) -> None:
+async def run_job(kernel: Kernel, job: DequeuedJob, *, abort: AbortSignal | None = None) -> ExecuteJobResult:
     """Execute a job. Its acknowledgement is the kernel's, unless the job turns out to be one that must not run.
 
     Args:
         kernel: The kernel.
         job: The job, as `ClaimJobs` gave it.
         abort: Set while the body runs to tell it to stop.
+
+    Returns:
+        How it ended. A job of a run, a workflow or a stage that isn't there is an `orphan`.
     """
     reference = JobRef(job.job_id, job.fence)
+    transport = kernel.ports.job_transport
     try:
         result = await kernel.dispatch(
             ExecuteJob(
@@ -38,24 +45,40 @@ async def run_job(kernel: Kernel, job: DequeuedJob, *, abort: AbortSignal | None
         )
     except (RunNotFoundError, UnknownWorkflowError, UnknownStageError) as error:
         _log.error("job %s can't be executed by anybody: %s", job.job_id, error)
-        await kernel.ports.job_transport.fail(job.job_id, str(error), retry=False, fence=job.fence)
-        return
-    transport, now = kernel.ports.job_transport, kernel.ports.clock.now()
+        await give_up(kernel, job, str(error))
+        described = describe_exception(error, code="GHOST_ORPHAN")
+        return ExecuteJobResult(outcome="failed", error=described, ghost=True, ghost_reason="orphan")
+    now = kernel.ports.clock.now()
     match result.ghost_reason:
         case None if not kernel.ports.transport_enlists and not result.will_retry:
-            await kernel.dispatch(TransitionRun(job.run_id))
+            await _advance(kernel, job)
         case None:
-            return
+            pass
         case "orphan":
-            await transport.fail(job.job_id, str(result.error), retry=False, fence=job.fence)
+            await give_up(kernel, job, str(result.error))
         case "race":
-            await transport.defer(job.job_id, now + _RACE_PAUSE, str(result.error), job.fence)
+            pause = timedelta(0) if abort is not None and abort.reason == "shutdown" else _RACE_PAUSE
+            await transport.defer(job.job_id, add_within_calendar(now, pause), str(result.error), job.fence)
+            if not pause:
+                await _tell_others(kernel)
         case "version":
-            await transport.defer(job.job_id, now + _VERSION_PAUSE, str(result.error), job.fence)
+            await transport.defer(
+                job.job_id, add_within_calendar(now, _VERSION_PAUSE), str(result.error), job.fence
+            )
+    return result
 
 
-async def hand_back(kernel: Kernel, job: DequeuedJob) -> None:
-    """Give up a job whose execution was cut off: it is claimable at once, and no budget is spent."""
+async def give_up(kernel: Kernel, job: DequeuedJob, why: str) -> None:
+    """Fail a job whose outcome nobody wants, without a retry; a newer delivery of it is left alone."""
+    await kernel.ports.job_transport.fail(job.job_id, why, retry=False, fence=job.fence)
+
+
+async def hand_back(kernel: Kernel, job: DequeuedJob) -> bool:
+    """Give up a job whose execution was cut off: it is claimable at once, other hosts are told, no budget is spent.
+
+    Returns:
+        Whether that was possible; if not, the end of the job's lease does it.
+    """
     now = kernel.ports.clock.now()
     try:
         await kernel.ports.job_transport.defer(job.job_id, now, "handed back by its worker", job.fence)
@@ -63,3 +86,22 @@ async def hand_back(kernel: Kernel, job: DequeuedJob) -> None:
         _log.warning(
             "job %s could not be handed back; it waits for its lease to end", job.job_id, exc_info=True
         )
+        return False
+    await _tell_others(kernel)
+    return True
+
+
+async def _tell_others(kernel: Kernel) -> None:
+    persistence = kernel.ports.persistence
+    if isinstance(persistence, WorkNotifier):
+        try:
+            await persistence.notify("jobs")
+        except Exception:  # others find the job by themselves, a little later
+            _log.debug("nobody could be told of a job that was handed back", exc_info=True)
+
+
+async def _advance(kernel: Kernel, job: DequeuedJob) -> None:
+    try:
+        await kernel.dispatch(TransitionRun(job.run_id))
+    except Exception:  # the outcome is recorded; the next look at runs that stand still does this again
+        _log.warning("run %s could not be moved on yet", job.run_id, exc_info=True)

@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
@@ -11,8 +10,10 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, overload
 
 from stagewright.errors import InvalidSettingError
+from stagewright.hosting.bound_sync_kernel import BoundSyncKernel
 from stagewright.kernel import Kernel
 from stagewright.kernel.command import Command
+from stagewright.system import HomeProcess
 
 __all__ = ["SyncKernel"]
 
@@ -45,7 +46,7 @@ class SyncKernel:
         # An async context manager made by a decorated function can be called as well, as a decorator.
         if not callable(kernel_factory) or isinstance(kernel_factory, AbstractAsyncContextManager):
             raise InvalidSettingError("kernel_factory", kernel_factory, _FACTORY)
-        self._pid = os.getpid()
+        self._home = HomeProcess()
         self._lock = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._closed = False
@@ -91,20 +92,26 @@ class SyncKernel:
         Raises:
             RuntimeError: If this is closed, belongs to the process before a fork, or is called in its own thread.
         """
-        self._refuse_misuse()
-        kernel = self._opened.result()
-        with self._lock:
-            if self._closed:
-                raise RuntimeError("this SyncKernel is closed")
-            waiting = asyncio.run_coroutine_threadsafe(_done(work, kernel), self._loop)
-            self._under_way.add(waiting)
-        waiting.add_done_callback(self._under_way.discard)
+        waiting = self._begin(work)
         try:
             return waiting.result()
         except BaseException:
             # An interrupted caller doesn't leave its work behind; a result that came is not disturbed by this.
             waiting.cancel()
             raise
+
+    def using(self, session: object) -> BoundSyncKernel:
+        """The same kernel in a transaction of the caller's: SQLAlchemy's `Session` or `Connection`.
+
+        Everything is sent in the thread that calls, which needs no event loop and may have one that runs. What
+        `Kernel.using` says of transactions holds here too.
+
+        Args:
+            session: The session or connection, of the kernel's own database. Whether it can be used is found out by the
+                first call.
+        """
+        self._refuse_misuse()
+        return BoundSyncKernel(self._begin, session)
 
     def close(self) -> None:
         """Wait for what is under way, close the kernel and end the thread.
@@ -114,7 +121,7 @@ class SyncKernel:
         Raises:
             Exception: Whatever closing the kernel raises.
         """
-        if os.getpid() != self._pid:
+        if not self._home.is_here:
             return
         with self._lock:
             if self._closed:
@@ -132,12 +139,19 @@ class SyncKernel:
     ) -> None:
         self.close()
 
+    def _begin(self, work: Callable[[Kernel], Coroutine[Any, Any, R]]) -> "Future[R]":
+        self._refuse_misuse()
+        kernel = self._opened.result()
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("this SyncKernel is closed")
+            waiting = asyncio.run_coroutine_threadsafe(_done(work, kernel), self._loop)
+            self._under_way.add(waiting)
+        waiting.add_done_callback(self._under_way.discard)
+        return waiting
+
     def _refuse_misuse(self) -> None:
-        if os.getpid() != self._pid:
-            raise RuntimeError(
-                "this SyncKernel was made before the process forked; its thread and connections stayed with the "
-                "parent, so make a new one in each child"
-            )
+        self._home.require("this SyncKernel")
         if threading.current_thread() is self._thread:
             raise RuntimeError(
                 "a SyncKernel waits for its own thread and can't be used in it; await the Kernel itself"

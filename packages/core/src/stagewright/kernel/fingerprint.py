@@ -13,7 +13,7 @@ from pydantic_core import to_jsonable_python
 
 from stagewright.kernel.command import Command
 
-__all__ = ["fingerprint_of"]
+__all__ = ["fingerprint_of", "is_of"]
 
 _LEFT_OUT: Final = frozenset({"idempotency_key", "abort"})
 _DEEPEST: Final = 200
@@ -31,6 +31,15 @@ def fingerprint_of(command: Command[Any]) -> str:
         if field.name not in _LEFT_OUT
     }
     return hashlib.sha256(_text(values)).hexdigest()
+
+
+def is_of(kept: str, command: Command[Any], fingerprint: str) -> bool:
+    """Whether a key was taken with this command's body.
+
+    A database that creates runs by itself can't compute fingerprints: it keeps `workflow:` and the workflow's id.
+    """
+    workflow_id = getattr(command, "workflow_id", None)
+    return kept == fingerprint or (isinstance(workflow_id, str) and kept == f"workflow:{workflow_id}")
 
 
 def _text(plain: object) -> bytes:

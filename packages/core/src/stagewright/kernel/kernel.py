@@ -1,8 +1,10 @@
-"""The kernel: takes commands, carries each out in its transaction, keeps no state of its own."""
+"""The kernel: takes commands, carries each out in its transaction, keeps nothing that could change."""
 
+import copy
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, TypeAlias, TypeVar, cast, overload
+from difflib import get_close_matches
+from typing import Any, Self, TypeAlias, TypeVar, cast, overload
 
 from stagewright.duration import Duration, parse_duration
 from stagewright.errors import (
@@ -10,18 +12,32 @@ from stagewright.errors import (
     InvalidCommandError,
     InvalidDurationError,
     InvalidSettingError,
+    OwnTransactionsError,
     Problem,
 )
+from stagewright.kernel.annotations import Annotations
+from stagewright.kernel.borrowed_ports import borrowed_ports
 from stagewright.kernel.command import Command, checked_command
-from stagewright.kernel.context import DEFAULT_MAX_RETRIES, KernelPorts, KernelSettings, Registry
+from stagewright.kernel.context import (
+    DEFAULT_DELIVERY_TIMEOUT,
+    DEFAULT_MAX_RETRIES,
+    KernelPorts,
+    KernelSettings,
+    Registry,
+)
 from stagewright.kernel.dispatch_table import ROUTES, Route, TransactionMode
 from stagewright.kernel.idempotency import KeyedCommand
+from stagewright.kernel.known_definitions import KnownDefinitions
+from stagewright.kernel.lifetime import Lifetime
 from stagewright.kernel.runs import Runs
 from stagewright.kernel.unit_of_work import UnitOfWork, in_transaction
 from stagewright.ports import (
     ActivityExecutor,
     BlobStore,
+    BorrowsSessions,
+    CallersThread,
     Clock,
+    DeliveryLimit,
     Enlistable,
     EventSink,
     IdSource,
@@ -68,9 +84,9 @@ class Kernel:
 
     Raises:
         CapabilityMissingError: If there is nothing to read runs from.
-        InvalidDurationError: If `idempotency_stale_after` is no duration.
-        InvalidSettingError: If `spill_threshold_bytes` is negative or no number, a middleware can't be called, or the
-            sink has no `emit`.
+        InvalidDurationError: If `idempotency_stale_after`, or the sink's `delivery_timeout`, is no duration.
+        InvalidSettingError: If `spill_threshold_bytes` is negative or no number, a middleware can't be called, the
+            sink has no `emit`, or its `max_retries` is no number.
     """
 
     def __init__(
@@ -96,9 +112,8 @@ class Kernel:
         settings = KernelSettings(
             spill_threshold_bytes=spill_threshold_bytes,
             idempotency_stale_after=_stale_after(idempotency_stale_after),
-            max_retries=event_sink.max_retries
-            if isinstance(event_sink, RetryBudget)
-            else DEFAULT_MAX_RETRIES,
+            max_retries=_max_retries(event_sink),
+            delivery_timeout=_delivery_timeout(event_sink),
         )
         self.ports = KernelPorts(
             persistence=persistence,
@@ -114,11 +129,16 @@ class Kernel:
             ids=ids or TimeSortableIds(),
             random=random or SystemRandom(),
             notifies=isinstance(persistence, WorkNotifier),
-            transport_enlists=isinstance(job_transport, Enlistable)
-            and job_transport.enlist(persistence) is not None,
+            transport_enlists=_enlists(job_transport, persistence),
+            ledger_enlists=_enlists(step_ledger, persistence),
+            blobs_enlist=_enlists(blob_store, persistence),
+            borrows=isinstance(persistence, BorrowsSessions),
             settings=settings,
+            known_definitions=KnownDefinitions(),
         )
-        self.runs = Runs(self.ports)
+        self._home = Lifetime()
+        self.runs = Runs(self.ports, self._home)
+        self.annotations = Annotations(self.ports, self._home)
         self._middleware = tuple(middleware)
 
     @overload
@@ -136,8 +156,11 @@ class Kernel:
 
         Raises:
             InvalidCommandError: If the command's type is unknown or one of its fields is wrong; nothing is changed.
+            ForkedProcessError: If the process was forked since the kernel was made.
+            KernelClosedError: If the kernel is closed.
             StagewrightError: Whatever the command's own documentation names.
         """
+        self._home.require("this kernel")
         route, checked = _routed(command)
 
         async def innermost(given: Command[Any]) -> Any:
@@ -149,12 +172,45 @@ class Kernel:
             call = _wrapped(middleware, call)
         return await call(checked)
 
+    def using(self, session: object, *, thread: CallersThread | None = None) -> Self:
+        """The same kernel in a transaction of the caller's: SQLAlchemy's `AsyncSession` or `AsyncConnection`.
+
+        It writes there and nowhere else. Nothing can be seen, claimed, sent or published before the caller commits,
+        and nothing is left after a rollback, not even a used idempotency key. What a dispatch writes has been sent when
+        it returns, and one that fails leaves nothing of itself. The session is never committed or rolled back, and
+        nothing is tried again in it.
+
+        Args:
+            session: The session or connection, of the kernel's own database.
+            thread: Where a session without an event loop is used; `SyncKernel.using` sees to it.
+
+        Raises:
+            CapabilityMissingError: If the persistence has no sessions that others could open.
+            SessionRefusedError: If it is no session that the persistence knows. One that can't be used for another
+                reason is refused by the first call.
+        """
+        self._home.require("this kernel")
+        bound = copy.copy(self)
+        bound.ports = borrowed_ports(self.ports, session, thread)
+        bound.runs = Runs(bound.ports, self._home)
+        bound.annotations = Annotations(bound.ports, self._home)
+        return bound
+
     def served_definitions(self) -> tuple[ServedDefinition, ...] | None:
         """The workflows and versions that this kernel is able to run, or None if its registry can't list them."""
         return self.ports.served_definitions()
 
+    def close(self) -> None:
+        """Refuse whatever is asked for from now on; `open_kernel` does so at the end of its block.
+
+        The ports stay as they are: they belong to whoever opened them.
+        """
+        self._home.end()
+
     async def _carry_out(self, route: Route, command: Command[Any]) -> Any:
         if route.mode is TransactionMode.OWN:
+            if self.ports.is_borrowed:
+                raise OwnTransactionsError(command.type)
             return await route.handle(command, self.ports)
         key = (
             cast(Any, command).idempotency_key if route.keyed else None
@@ -186,9 +242,15 @@ def _routed(command: Command[Any] | Mapping[str, object]) -> tuple[Route, Comman
 def _route(command_type: object) -> Route:
     route = ROUTES.get(command_type) if isinstance(command_type, str) else None
     if route is None:
-        problem = Problem(path="$.type", message=f"is not one of {', '.join(sorted(ROUTES))}")
+        problem = Problem(path="$.type", message=_unknown(command_type))
         raise InvalidCommandError(command_type if isinstance(command_type, str) else None, (problem,))
     return route
+
+
+def _unknown(command_type: object) -> str:
+    near = get_close_matches(command_type, ROUTES, n=1) if isinstance(command_type, str) else []
+    meant = f"; did you mean {near[0]!r}?" if near else ""
+    return f"is not one of {', '.join(sorted(ROUTES))}{meant}"
 
 
 def _wrapped(middleware: Middleware, call_next: CallNext) -> CallNext:
@@ -204,6 +266,10 @@ def _reader_of(persistence: Persistence) -> RunReader:
     raise CapabilityMissingError(type(persistence).__name__, "RunReader", "give the kernel a run_reader")
 
 
+def _enlists(adapter: object, persistence: Persistence) -> bool:
+    return isinstance(adapter, Enlistable) and adapter.enlist(persistence) is not None
+
+
 def _check_settings(event_sink: object, middleware: Sequence[object], spill_threshold_bytes: object) -> None:
     number = spill_threshold_bytes
     if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0:
@@ -216,6 +282,25 @@ def _check_settings(event_sink: object, middleware: Sequence[object], spill_thre
         raise InvalidSettingError(
             "event_sink", event_sink, "must have a method `async def emit(self, event)`"
         )
+
+
+def _max_retries(event_sink: EventSink) -> int:
+    if not isinstance(event_sink, RetryBudget):
+        return DEFAULT_MAX_RETRIES
+    number: object = event_sink.max_retries
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise InvalidSettingError("event_sink.max_retries", number, "must be a whole number, zero or more")
+    return number
+
+
+def _delivery_timeout(event_sink: EventSink) -> timedelta:
+    if not isinstance(event_sink, DeliveryLimit):
+        return DEFAULT_DELIVERY_TIMEOUT
+    name, given = "event_sink.delivery_timeout", event_sink.delivery_timeout
+    limit = parse_duration(given, field=name)
+    if not limit:
+        raise InvalidDurationError(name, given, "must be longer than nothing")
+    return limit
 
 
 def _stale_after(value: Duration | None) -> timedelta | None:

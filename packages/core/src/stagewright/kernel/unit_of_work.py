@@ -1,21 +1,29 @@
 """One transaction of the kernel, with what belongs to it: events, jobs, wake-ups and work for after the commit."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Final, TypeVar, cast
 
-from stagewright.errors import AfterCommitError, StaleVersionError, TransientError
+from stagewright.errors import AfterCommitError, RecordNotFoundError, StaleVersionError, TransientError
 from stagewright.events import Event, event_payload
 from stagewright.kernel.context import KernelPorts
-from stagewright.ports import Enlistable, JobTransport, Persistence, WorkNotifier
-from stagewright.records import NewEvent, NewJob, StagePatch
+from stagewright.ports import Enlistable, JobTransport, Persistence, StepLedger, WorkNotifier
+from stagewright.records import ClaimCheck, NewEvent, NewJob, RunRecord, StagePatch
+from stagewright.runtime.claim_check import encoded, put_spilled
+from stagewright.runtime.job_payloads import CLAIM_SIZE, payload_key, with_claim
+from stagewright.status import TERMINAL_RUN_STATUSES, Status
 
 __all__ = ["UnitOfWork", "in_transaction"]
 
 R = TypeVar("R")
 _TRIES: Final = 3
+_NOT_REPEATED: Final = (
+    "nothing of this command is left in your transaction, in which it was not tried again: roll your transaction back "
+    "and do all of it anew"
+)
 
 
 class _FetchOutside(BaseException):
@@ -29,12 +37,23 @@ class _FetchOutside(BaseException):
         self.missing = missing
 
 
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The job that a stage wants, and the version of the stage's row that says so."""
+
+    job: NewJob
+    stage_record_id: str
+    version: int
+
+
 @dataclass(slots=True)
 class _Outbox:
     events: list[Event] = field(default_factory=list)
-    jobs: list[tuple[NewJob, str]] = field(default_factory=list)
+    jobs: list[_Wanted] = field(default_factory=list)
+    resumed: list[_Wanted] = field(default_factory=list)
     topics: list[str] = field(default_factory=list)
     after_commit: list[Callable[[], Awaitable[object]]] = field(default_factory=list)
+    sweeps: list[Callable[[], Awaitable[object]]] = field(default_factory=list)
 
 
 class UnitOfWork:
@@ -66,22 +85,60 @@ class UnitOfWork:
         self._fetched = fetched
         self._collected = _Outbox()
 
+    @property
+    def ledger(self) -> StepLedger | None:
+        """The step ledger inside the transaction, or None if there is none or it can't take part."""
+        if not self.ports.ledger_enlists:
+            return None
+        return cast(StepLedger, cast(Enlistable, self.ports.step_ledger).enlist(self.tx))
+
     def emit(self, event: Event) -> None:
         """Report an event, once this transaction has committed."""
         self._collected.events.append(event)
 
-    def enqueue(self, job: NewJob, *, stage_record_id: str) -> None:
-        """Make a job claimable: in this transaction where the transport enlists, else after its commit."""
-        self._collected.jobs.append((job, stage_record_id))
+    def enqueue(self, job: NewJob, *, stage_record_id: str, version: int) -> None:
+        """Make a job claimable: in this transaction where the transport enlists, else after its commit.
+
+        Args:
+            job: The job.
+            stage_record_id: The stage, whose `job_enqueued_at` is None until a transport elsewhere has the job.
+            version: The version that the stage's row has when this transaction has committed.
+        """
+        self._collected.jobs.append(_Wanted(job, stage_record_id, version))
+
+    def resume(self, job: NewJob, *, stage_record_id: str, version: int) -> None:
+        """Make the job of a stage that goes on claimable unless it is: in this transaction, else after its commit.
+
+        Args:
+            job: The job, as it is enqueued if the stage has none.
+            stage_record_id: The stage, whose `job_enqueued_at` is None until the transport has the job.
+            version: The version that the stage's row has when this transaction has committed.
+        """
+        self._collected.resumed.append(_Wanted(job, stage_record_id, version))
 
     def notify(self, topic: str) -> None:
         """Wake waiting hosts, once this transaction has committed."""
         if topic not in self._collected.topics:
             self._collected.topics.append(topic)
 
+    def note_held(self, run: RunRecord) -> None:
+        """Wake hosts at the commit if this transaction, which opens no work itself, holds a run that has some.
+
+        A claim passes over rows that somebody holds, and nobody else would have it look again soon.
+        """
+        if run.status not in TERMINAL_RUN_STATUSES:
+            self.notify("runs")
+
     def after_commit(self, work: Callable[[], Awaitable[object]]) -> None:
         """Do something once this transaction has committed, and not if it doesn't."""
         self._collected.after_commit.append(work)
+
+    def sweep(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Delete from the blob store: once this has committed, or in the caller's transaction, together with the rest.
+
+        A blob store that can't take part in the caller's transaction keeps what it has; a purge of the run removes it.
+        """
+        self._collected.sweeps.append(work)
 
     def fetched(self, key: str, fetch: Callable[[], Awaitable[R]]) -> R:
         """What `fetch` gives, fetched while no transaction is open: the first call starts the transaction over."""
@@ -116,17 +173,53 @@ class UnitOfWork:
     async def finish(self) -> list[Callable[[], Awaitable[object]]]:
         """Write what was collected, and return what is left to do after the commit."""
         collected = self._collected
-        left = list(collected.after_commit)
+        self._spill_payloads()
+        left = [*collected.after_commit, *collected.sweeps]
         if collected.jobs and self.jobs is not None:
-            await self.jobs.enqueue_parallel([job for job, _ in collected.jobs])
+            await self.jobs.enqueue_parallel([wanted.job for wanted in collected.jobs])
         elif collected.jobs:
             left += self._enqueue_by_run()
+        if collected.resumed and self.jobs is not None:
+            for wanted in await _claimable(self.jobs, collected.resumed):
+                patch = StagePatch(updated_at=self.now, job_enqueued_at=self.now)
+                await self.tx.update_stage(wanted.stage_record_id, patch)
+        elif collected.resumed:
+            left.append(_resuming(self.ports, collected.resumed))
         if collected.events:
             await self.tx.append_outbox_events([self._row(event) for event in collected.events])
         if self.ports.notifies:
             for topic in collected.topics:
                 await cast(WorkNotifier, self.tx).notify(topic)
-        return left
+        if not self.ports.is_borrowed:
+            return left
+        if self.ports.blobs_enlist:
+            for sweep in collected.sweeps:
+                await sweep()
+        # Whether and when the caller commits isn't known here: upkeep does what is left, as it does after a crash.
+        return []
+
+    def _spill_payloads(self) -> None:
+        """Put claim checks in the place of large payloads, whose blobs are written with no transaction open."""
+        # A claim check in the place of something smaller than itself would be no gain.
+        limit = max(self.ports.settings.spill_threshold_bytes, CLAIM_SIZE)
+        collected = self._collected
+        large: dict[str, str] = {}
+        stores: dict[str, Callable[[], Awaitable[ClaimCheck]]] = {}
+        for job in (wanted.job for wanted in (*collected.jobs, *collected.resumed)):
+            data = encoded(job.payload)
+            if len(data) > limit:
+                key = large[job.id] = payload_key(job, data)
+                stores[key] = partial(put_spilled, self.ports.blob_store, key, data)
+        if not large:
+            return
+        claims = self.all_fetched(stores)
+
+        def small(job: NewJob) -> NewJob:
+            key = large.get(job.id)
+            return job if key is None else replace(job, payload=with_claim(claims[key]))
+
+        collected.jobs[:] = [replace(wanted, job=small(wanted.job)) for wanted in collected.jobs]
+        collected.resumed[:] = [replace(wanted, job=small(wanted.job)) for wanted in collected.resumed]
 
     def _enlisted(self, tx: Persistence) -> JobTransport | None:
         if not self.ports.transport_enlists:
@@ -134,10 +227,10 @@ class UnitOfWork:
         return cast(JobTransport, cast(Enlistable, self.ports.job_transport).enlist(tx))
 
     def _enqueue_by_run(self) -> list[Callable[[], Awaitable[object]]]:
-        by_run: dict[str, list[tuple[NewJob, str]]] = {}
-        for job, stage_record_id in self._collected.jobs:
-            by_run.setdefault(job.run_id, []).append((job, stage_record_id))
-        return [_enqueueing(self.ports, jobs) for jobs in by_run.values()]
+        by_run: dict[str, list[_Wanted]] = {}
+        for wanted in self._collected.jobs:
+            by_run.setdefault(wanted.job.run_id, []).append(wanted)
+        return [_enqueueing(self.ports, all_wanted) for all_wanted in by_run.values()]
 
     def _row(self, event: Event) -> NewEvent:
         return NewEvent(
@@ -156,7 +249,8 @@ async def in_transaction(
     """Run `work` in a transaction of its own, then what it left for after the commit.
 
     A stale version, or a store that couldn't do it this time, starts it over in a new transaction, three times in all.
-    So does something slow that it asked to have fetched; the work must bear that.
+    So does something slow that it asked to have fetched; the work must bear that. In the caller's transaction the work
+    runs in a savepoint, and only what it asked to have fetched starts it over.
 
     Raises:
         AfterCommitError: If the transaction has committed and something that was to follow failed.
@@ -170,7 +264,10 @@ async def in_transaction(
                 unit = UnitOfWork(ports, tx, now=ports.clock.now(), causation_id=causation, fetched=fetched)
                 result = await work(unit)
                 left = await unit.finish()
-        except (StaleVersionError, TransientError):
+        except (StaleVersionError, TransientError) as error:
+            if ports.is_borrowed:
+                error.add_note(_NOT_REPEATED)
+                raise
             conflicts += 1
             if conflicts >= _TRIES:
                 raise
@@ -194,13 +291,32 @@ async def _run_all(left: list[Callable[[], Awaitable[object]]]) -> None:
         raise AfterCommitError(len(left), tuple(failures)) from failures[0]
 
 
-def _enqueueing(ports: KernelPorts, jobs: list[tuple[NewJob, str]]) -> Callable[[], Awaitable[object]]:
+def _enqueueing(ports: KernelPorts, wanted: list[_Wanted]) -> Callable[[], Awaitable[object]]:
     async def enqueue() -> None:
-        await ports.job_transport.enqueue_parallel([job for job, _ in jobs])
-        now = ports.clock.now()
-        for _, stage_record_id in jobs:
-            await ports.persistence.update_stage(
-                stage_record_id, StagePatch(updated_at=now, job_enqueued_at=now)
-            )
+        await ports.job_transport.enqueue_parallel([one.job for one in wanted])
+        for one in wanted:
+            await _note_enqueued(ports, one)
 
     return enqueue
+
+
+async def _note_enqueued(ports: KernelPorts, wanted: _Wanted) -> None:
+    """Write down that the transport has a job, unless the stage doesn't want that one any more."""
+    now = ports.clock.now()
+    patch = StagePatch(updated_at=now, job_enqueued_at=now)
+    with suppress(StaleVersionError, RecordNotFoundError):
+        await ports.persistence.update_stage(wanted.stage_record_id, patch, expected_version=wanted.version)
+
+
+async def _claimable(transport: JobTransport, wanted: list[_Wanted]) -> list[_Wanted]:
+    """Resume jobs, and say which are sure to be delivered; the others are asked for again by the next sweep."""
+    standing = await transport.resume([one.job for one in wanted])
+    return [one for one, job in zip(wanted, standing, strict=True) if job.status is Status.PENDING]
+
+
+def _resuming(ports: KernelPorts, wanted: list[_Wanted]) -> Callable[[], Awaitable[object]]:
+    async def resume() -> None:
+        for one in await _claimable(ports.job_transport, wanted):
+            await _note_enqueued(ports, one)
+
+    return resume

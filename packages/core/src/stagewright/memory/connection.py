@@ -60,9 +60,13 @@ class Connection:
             transaction.notify()
 
     async def wait_for_work(self, timeout: timedelta) -> bool:
-        """Wait for a notification that came since the last one this adapter was told of."""
+        """Wait for a notification that came since this adapter was made, or since its last wait returned."""
         await self._database.pause("wait_for_work")
         return await self._inbox.wait(timeout)
+
+    def is_listening(self) -> bool:
+        """Always: nothing lies between those who notify and those who wait."""
+        return True
 
     def _statement(self, name: str) -> "_Statement":
         return _Statement(self._database, self._transaction, name)

@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+from collections.abc import Callable, Hashable
+from typing import Final
 
 from stagewright.memory.locks import LockTable, Mutex
 from stagewright.memory.rows import (
@@ -15,10 +17,24 @@ from stagewright.memory.rows import (
 from stagewright.memory.tables import Table
 from stagewright.memory.work_channel import WorkChannel
 from stagewright.ports.clock import Clock
-from stagewright.records import DefinitionRecord, LogRecord, RunRecord, StepRecord, StoredStage
+from stagewright.records import (
+    DefinitionRecord,
+    LogRecord,
+    RunRecord,
+    SignalRecord,
+    StepRecord,
+    StoredStage,
+    Tombstone,
+)
 from stagewright.system import SystemClock
 
 __all__ = ["InMemoryDatabase"]
+
+
+_OF_SIGNALS: Final[dict[str, Callable[[SignalRecord], Hashable]]] = {
+    "run": lambda signal: signal.run_id,
+    "step": lambda signal: (signal.run_id, signal.stage_id, signal.step_id),
+}
 
 
 class InMemoryDatabase:
@@ -36,47 +52,9 @@ class InMemoryDatabase:
         self.locks = LockTable(self.mutex)
         self.work = WorkChannel(self.mutex)
         self._positions = itertools.count(1)
-
-        self.runs = Table[RunRecord]("runs", lambda run: run.id, {"status": lambda run: run.status})
-        self.stages = Table[StoredStage](
-            "stages",
-            lambda stage: stage.id,
-            {"run": lambda stage: stage.run_id, "stage": lambda stage: (stage.run_id, stage.stage_id)},
-        )
-        self.definitions = Table[DefinitionRecord]("definitions", lambda row: (row.workflow_id, row.version))
-        self.annotations = Table[AnnotationRow](
-            "annotations",
-            lambda row: row.record.id,
-            {
-                "run": lambda row: row.record.run_id,
-                "unique": lambda row: (row.record.run_id, row.record.key, row.record.idempotency_key),
-            },
-        )
-        self.logs = Table[LogRecord]("logs", lambda line: line.id, {"run": lambda line: line.run_id})
-        self.event_sequences = Table[EventSequenceRow]("event sequences", lambda row: row.run_id)
-        self.outbox = Table[OutboxRow](
-            "outbox",
-            lambda row: row.record.id,
-            {"run": lambda row: row.record.run_id, "pending": lambda row: row.is_pending},
-        )
-        self.idempotency_keys = Table[IdempotencyRow](
-            "idempotency keys", lambda row: (row.key, row.command_type)
-        )
-        self.jobs = Table[JobRow](
-            "jobs",
-            lambda row: (row.record.run_id, row.record.stage_id),
-            {
-                "id": lambda row: row.record.id,
-                "run": lambda row: row.record.run_id,
-                "status": lambda row: row.record.status,
-            },
-        )
-        self.steps = Table[StepRecord](
-            "steps",
-            lambda step: (step.stage_record_id, step.step_id),
-            {"id": lambda step: step.id, "stage": lambda step: step.stage_record_id},
-        )
-        self.blobs = Table[BlobRow]("blobs", lambda blob: blob.key)
+        self._make_run_tables()
+        self._make_event_tables()
+        self._make_work_tables()
 
     async def pause(self, moment: str) -> None:
         """Where other tasks get their turn; override it to decide what happens between two calls.
@@ -91,3 +69,59 @@ class InMemoryDatabase:
     def next_position(self) -> int:
         """The next of numbers that rise; as a database's sequence it knows no rollback."""
         return next(self._positions)
+
+    def _make_run_tables(self) -> None:
+        self.runs = Table[RunRecord]("runs", lambda run: run.id, {"status": lambda run: run.status})
+        self.stages = Table[StoredStage](
+            "stages",
+            lambda stage: stage.id,
+            {
+                "run": lambda stage: stage.run_id,
+                "stage": lambda stage: (stage.run_id, stage.stage_id),
+                "status": lambda stage: stage.status,
+            },
+        )
+        self.definitions = Table[DefinitionRecord]("definitions", lambda row: (row.workflow_id, row.version))
+        self.annotations = Table[AnnotationRow](
+            "annotations",
+            lambda row: row.record.id,
+            {
+                "run": lambda row: row.record.run_id,
+                "unique": lambda row: (row.record.run_id, row.record.key, row.record.idempotency_key),
+            },
+        )
+        self.logs = Table[LogRecord]("logs", lambda line: line.id, {"run": lambda line: line.run_id})
+
+    def _make_event_tables(self) -> None:
+        self.event_sequences = Table[EventSequenceRow]("event sequences", lambda row: row.run_id)
+        self.outbox = Table[OutboxRow](
+            "outbox",
+            lambda row: row.record.id,
+            {
+                "run": lambda row: row.record.run_id,
+                "pending": lambda row: row.is_pending,
+                "dead": lambda row: row.record.dead_lettered_at is not None,
+            },
+        )
+        self.idempotency_keys = Table[IdempotencyRow](
+            "idempotency keys", lambda row: (row.key, row.command_type), {"run": lambda row: row.run_id}
+        )
+        self.tombstones = Table[Tombstone]("tombstones", lambda row: row.run_id)
+
+    def _make_work_tables(self) -> None:
+        self.jobs = Table[JobRow](
+            "jobs",
+            lambda row: (row.record.run_id, row.record.stage_id),
+            {
+                "id": lambda row: row.record.id,
+                "run": lambda row: row.record.run_id,
+                "status": lambda row: row.record.status,
+            },
+        )
+        self.steps = Table[StepRecord](
+            "steps",
+            lambda step: (step.stage_record_id, step.step_id),
+            {"id": lambda step: step.id, "stage": lambda step: step.stage_record_id},
+        )
+        self.signals = Table[SignalRecord]("signals", lambda signal: signal.id, _OF_SIGNALS)
+        self.blobs = Table[BlobRow]("blobs", lambda blob: blob.key)

@@ -2,6 +2,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from stagewright.memory.copies import detached
+from stagewright.memory.heartbeats import InMemoryHeartbeats
 from stagewright.memory.jobs import InMemoryJobAdmin
 from stagewright.memory.rows import JobRow
 from stagewright.memory.transaction import Transaction
@@ -18,6 +19,10 @@ class InMemoryJobLeases(InMemoryJobAdmin):
         """Renew the lease; False if this delivery doesn't own the job any more."""
         return await self._renew(job_id, fence)
 
+    def open_heartbeats(self) -> InMemoryHeartbeats | None:
+        """A channel that renews leases from threads; None inside a transaction."""
+        return InMemoryHeartbeats(self._database, self._clock) if self._transaction is None else None
+
     async def release_stale(self, threshold: timedelta) -> LeaseSweep:
         """End the leases of RUNNING jobs that were not renewed for longer than `threshold`."""
         released: list[JobRecord] = []
@@ -29,7 +34,7 @@ class InMemoryJobLeases(InMemoryJobAdmin):
                 return row.record.status is Status.RUNNING and _is_older(row.record.locked_at, threshold, now)
 
             for row in tx.skip_locked(self._database.jobs, self._running(tx), is_stale):
-                record = _after_a_lost_worker(row.record, threshold, now)
+                record = _after_a_lost_worker(row.record, now)
                 tx.put(self._database.jobs, JobRow(record, row.position))
                 (exhausted if record.status is Status.FAILED else released).append(detached(record))
         return LeaseSweep(released=tuple(released), exhausted=tuple(exhausted))
@@ -49,8 +54,8 @@ class InMemoryJobLeases(InMemoryJobAdmin):
                 record = replace(
                     row.record,
                     status=Status.FAILED,
-                    last_error=f"LEASE_ABSOLUTE_CAP: worker {row.record.worker_id!r} ran it for longer than "
-                    f"{absolute_timeout.total_seconds():g} s",
+                    last_error=f"LEASE_ABSOLUTE_CAP: still running {absolute_timeout.total_seconds():g} s "
+                    "after it was delivered",
                     completed_at=now,
                     updated_at=now,
                     locked_at=None,
@@ -68,13 +73,12 @@ def _is_older(moment: datetime | None, age: timedelta, now: datetime) -> bool:
     return moment is not None and now - moment > age
 
 
-def _after_a_lost_worker(job: JobRecord, threshold: timedelta, now: datetime) -> JobRecord:
+def _after_a_lost_worker(job: JobRecord, now: datetime) -> JobRecord:
     losses = job.worker_losses + 1
     job = replace(
         job,
         worker_losses=losses,
-        last_error=f"LEASE_HEARTBEAT_LOST: worker {job.worker_id!r} did not renew its lease for longer than "
-        f"{threshold.total_seconds():g} s",
+        last_error=f"LEASE_HEARTBEAT_LOST: not renewed by worker {job.worker_id}",
         updated_at=now,
         locked_at=None,
     )

@@ -14,7 +14,7 @@ __all__ = ["InMemoryJobTransport"]
 
 
 class InMemoryJobTransport(InMemoryJobLeases):
-    """Jobs in this process's memory: a `JobTransport` that enlists, and a `WorkNotifier`.
+    """Jobs in this process's memory: a `JobTransport` that enlists, a `WorkNotifier`, and an `OpensHeartbeats`.
 
     Args:
         database: The database; one of its own unless given.
@@ -31,6 +31,27 @@ class InMemoryJobTransport(InMemoryJobLeases):
             for job in jobs:
                 tx.put(table, JobRow(_enqueued(job, now), self._database.next_position()))
         return [job.id for job in jobs]
+
+    async def resume(self, jobs: Sequence[NewJob]) -> list[JobRecord]:
+        """Wake SUSPENDED jobs, enqueue missing and ended ones, and leave alone what is claimable or claimed."""
+        table = self._database.jobs
+        async with self._statement("resume") as tx:
+            now = self._clock.now()
+            for job in sorted(jobs, key=lambda job: (job.run_id, job.stage_id)):
+                key = (job.run_id, job.stage_id)
+                if tx.get(table, key) is None:
+                    await tx.lock((table.name, key))
+                if tx.get(table, key) is None:
+                    tx.put(table, JobRow(_enqueued(job, now), self._database.next_position()))
+                    continue
+                for row in tx.skip_locked(table, (key,), _is_at_rest):
+                    if row.record.status is Status.SUSPENDED:
+                        woken = replace(row.record, status=Status.PENDING, due_at=None, updated_at=now)
+                        tx.put(table, JobRow(woken, row.position))
+                    else:
+                        tx.put(table, JobRow(_enqueued(job, now), self._database.next_position()))
+            standing = [tx.get(table, (job.run_id, job.stage_id)) for job in jobs]
+            return [detached(row.record) for row in standing if row is not None]
 
     async def dequeue(self, *, worker_id: str, serves: Serves = None, limit: int = 1) -> list[DequeuedJob]:
         """Take up to `limit` jobs that are due and served, skipping those that another transaction holds."""
@@ -59,7 +80,9 @@ class InMemoryJobTransport(InMemoryJobLeases):
         """The job becomes COMPLETED."""
 
         def completed(job: JobRecord, now: datetime) -> JobRecord:
-            return replace(job, status=Status.COMPLETED, completed_at=now, updated_at=now, locked_at=None)
+            return replace(
+                job, status=Status.COMPLETED, completed_at=now, updated_at=now, locked_at=None, due_at=None
+            )
 
         return await self._acknowledge("complete", job_id, fence, completed)
 
@@ -94,7 +117,7 @@ class InMemoryJobTransport(InMemoryJobLeases):
         def failed(job: JobRecord, now: datetime) -> JobRecord:
             job = replace(job, failures=job.failures + 1, last_error=error, updated_at=now, locked_at=None)
             if not retry:
-                return replace(job, status=Status.FAILED, completed_at=now)
+                return replace(job, status=Status.FAILED, completed_at=now, due_at=None)
             due_at = None if delay is None else add_duration(now, delay, field="delay")
             return replace(job, status=Status.PENDING, due_at=due_at, worker_id=None)
 
@@ -124,6 +147,10 @@ class InMemoryJobTransport(InMemoryJobLeases):
         async with self._statement("depth") as tx:
             now = self._clock.now()
             return sum(_is_due(row, now) for row in tx.where(self._database.jobs, "status", Status.PENDING))
+
+
+def _is_at_rest(row: JobRow) -> bool:
+    return row.record.status not in (Status.PENDING, Status.RUNNING)
 
 
 def _is_due(row: JobRow, now: datetime) -> bool:

@@ -2,21 +2,23 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
 
+from stagewright.cursors import cursor_after_place, place_after
 from stagewright.errors import RecordNotFoundError
 from stagewright.memory.connection import Connection
 from stagewright.memory.copies import detached
 from stagewright.memory.database import InMemoryDatabase
+from stagewright.memory.heartbeats import owns
 from stagewright.memory.rows import JobRow
 from stagewright.memory.transaction import Transaction
 from stagewright.ports.clock import Clock
-from stagewright.records import Acknowledgement, Fence, JobRecord
+from stagewright.records import Acknowledgement, Fence, JobQuery, JobRecord, Page
 from stagewright.status import Status
 
 __all__ = ["InMemoryJobAdmin"]
 
 
 class InMemoryJobAdmin(Connection):
-    """Jobs by run, see `JobAdmin`; and how a job is looked up by its id.
+    """Jobs by run and for people, see `JobAdmin`; and how a job is looked up by its id.
 
     Args:
         database: The database; one of its own unless given.
@@ -56,6 +58,23 @@ class InMemoryJobAdmin(Connection):
         async with self._statement("get_jobs_by_run") as tx:
             return [detached(row.record) for row in self._of_run(tx, run_id)]
 
+    async def list_jobs(self, query: JobQuery, *, limit: int, cursor: str | None = None) -> Page[JobRecord]:
+        """Jobs by the time they were enqueued, the newest first."""
+        before = None if cursor is None else place_after("jobs", cursor)
+        async with self._statement("list_jobs") as tx:
+            rows = [
+                row
+                for row in tx.all(self._database.jobs)
+                if _fits(row.record, query) and (before is None or row.position < before)
+            ]
+        rows.sort(key=lambda row: row.position, reverse=True)
+        shown = rows[: max(limit, 0)]
+        has_more = 0 < len(shown) < len(rows)
+        return Page(
+            items=tuple(detached(row.record) for row in shown),
+            next_cursor=cursor_after_place("jobs", shown[-1].position) if has_more else None,
+        )
+
     async def _acknowledge(
         self, name: str, job_id: str, fence: Fence | None, change: Callable[[JobRecord, datetime], JobRecord]
     ) -> Acknowledgement:
@@ -73,9 +92,8 @@ class InMemoryJobAdmin(Connection):
             row = await self._lock_job(tx, job_id, fence)
             if row is None:
                 return False
-            now = self._clock.now()
             tx.put(
-                self._database.jobs, JobRow(replace(row.record, locked_at=now, updated_at=now), row.position)
+                self._database.jobs, JobRow(replace(row.record, locked_at=self._clock.now()), row.position)
             )
             return True
 
@@ -83,7 +101,7 @@ class InMemoryJobAdmin(Connection):
         jobs = self._database.jobs
 
         def is_owned(row: JobRow) -> bool:
-            return row.record.id == job_id and (fence is None or _owns(row.record, fence))
+            return row.record.id == job_id and (fence is None or owns(row.record, fence))
 
         found = tx.first(jobs, "id", job_id)
         if found is None:
@@ -94,11 +112,11 @@ class InMemoryJobAdmin(Connection):
         return sorted(tx.where(self._database.jobs, "run", run_id), key=lambda row: row.position)
 
 
-def _owns(job: JobRecord, fence: Fence) -> bool:
+def _fits(job: JobRecord, query: JobQuery) -> bool:
     return (
-        job.status is Status.RUNNING
-        and job.started_at == fence.started_at
-        and job.deliveries == fence.deliveries
+        query.run_id in (None, job.run_id)
+        and query.workflow_id in (None, job.workflow_id)
+        and (query.statuses is None or job.status in query.statuses)
     )
 
 

@@ -64,7 +64,7 @@ class LockHolder:
     def __init__(self) -> None:
         self.held: dict[LockKey, None] = {}
         self.waits: list[_Wait] = []
-        task = asyncio.current_task()
+        task = _current_task()
         self._task = None if task is None else weakref.ref(task)
 
     def is_of_task(self, task: asyncio.Task[object] | None) -> bool:
@@ -185,6 +185,13 @@ class LockTable:
             queue.remove(wait)
             if not queue:
                 del self._queues[wait.key]
+
+
+def _current_task() -> "asyncio.Task[object] | None":
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # a thread in which no event loop runs: it can try a lock, and not wait for one
+        return None
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

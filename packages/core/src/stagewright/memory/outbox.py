@@ -31,6 +31,13 @@ class InMemoryOutboxStore(Connection):
                 await self._insert(tx, event, sequence)
                 tx.put(sequences, EventSequenceRow(event.run_id, sequence))
 
+    async def get_unpublished_outbox_events(self, limit: int) -> list[EventRecord]:
+        """Up to `limit` pending events by run, the oldest first, and by sequence; nothing is claimed."""
+        async with self._statement("get_unpublished_outbox_events") as tx:
+            runs = self._runs_with_pending_events(tx)
+            pending = [row.record for run_id in runs for row in self._pending(tx, run_id)]
+        return [detached(record) for record in pending[: max(limit, 0)]]
+
     async def claim_unpublished_outbox_events(
         self, limit: int, *, token: str, now: datetime, claimed_until: datetime
     ) -> list[EventRecord]:
@@ -94,6 +101,20 @@ class InMemoryOutboxStore(Connection):
                 return True
             return False
 
+    async def increment_outbox_retry_count(self, event_id: str) -> int:
+        """Raise the event's retry count by one, and nothing else."""
+        outbox = self._database.outbox
+        async with self._statement("increment_outbox_retry_count") as tx:
+            found = tx.get(outbox, event_id)
+            if found is not None:
+                await tx.lock((_DELIVERY, found.record.run_id))
+            row = tx.get(outbox, event_id)
+            if row is None:
+                raise RecordNotFoundError("event", event_id)
+            counted = _counted(row.record)
+            tx.put(outbox, replace(row, record=counted))
+            return counted.retry_count
+
     async def move_outbox_event_to_dlq(
         self, event_id: str, *, token: str, error: str, delivered_to: frozenset[str], now: datetime
     ) -> bool:
@@ -104,6 +125,25 @@ class InMemoryOutboxStore(Connection):
                 tx.put(self._database.outbox, OutboxRow(record=replace(refused, dead_lettered_at=now)))
                 return True
             return False
+
+    async def replay_dlq_events(self, limit: int) -> int:
+        """Offer up to `limit` dead letters again, those that were given up first, and return how many."""
+        outbox = self._database.outbox
+        replayed = 0
+        async with self._statement("replay_dlq_events") as tx:
+            while replayed < limit:
+                dead = sorted(tx.where(outbox, "dead", True), key=_given_up)[: limit - replayed]
+                if not dead:
+                    break
+                for run_id in sorted({row.record.run_id for row in dead}):
+                    await tx.lock((_DELIVERY, run_id))
+                # Another replay may have been first by the time the runs are held.
+                for row in (tx.get(outbox, row.record.id) for row in dead):
+                    if row is not None and row.record.dead_lettered_at is not None:
+                        record = replace(row.record, dead_lettered_at=None, retry_count=0)
+                        tx.put(outbox, OutboxRow(record=record))
+                        replayed += 1
+        return replayed
 
     async def _insert(self, tx: Transaction, event: NewEvent, sequence: int) -> None:
         outbox = self._database.outbox
@@ -156,14 +196,21 @@ class InMemoryOutboxStore(Connection):
         return [row for row in rows if row is not None and row.is_pending and row.token == token]
 
 
+def _given_up(row: OutboxRow) -> tuple[datetime | None, str, int]:
+    return (row.record.dead_lettered_at, row.record.run_id, row.record.sequence)
+
+
 def _has_expired(row: OutboxRow, now: datetime) -> bool:
     return row.claimed_until is None or row.claimed_until <= now
 
 
+def _counted(record: EventRecord) -> EventRecord:
+    return replace(record, retry_count=record.retry_count + 1)
+
+
 def _refused(record: EventRecord, error: str, delivered_to: frozenset[str], now: datetime) -> EventRecord:
     return replace(
-        record,
-        retry_count=record.retry_count + 1,
+        _counted(record),
         last_error=error,
         last_error_at=now,
         delivered_to=record.delivered_to | delivered_to,

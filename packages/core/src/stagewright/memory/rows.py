@@ -42,12 +42,13 @@ class OutboxRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotencyRow:
-    """A key; `result` counts only when `completed`, so that null is a result too."""
+    """A key and the run that it names; `result` counts only when `completed`, so that null is a result too."""
 
     key: str
     command_type: str
     fingerprint: str
     taken_at: datetime
+    run_id: str | None = None
     completed: bool = False
     result: Json = None
 

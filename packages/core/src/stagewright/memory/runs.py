@@ -6,14 +6,14 @@ from stagewright.errors import DuplicateRecordError, RecordNotFoundError, StaleV
 from stagewright.memory.connection import Connection
 from stagewright.memory.copies import detached, detached_fields
 from stagewright.memory.served import is_served
-from stagewright.records import RunPatch, RunRecord, Serves
+from stagewright.records import RunPatch, RunRecord, Serves, StoredStage
 from stagewright.status import Status
 
 __all__ = ["InMemoryRunStore"]
 
 
 class InMemoryRunStore(Connection):
-    """Runs, one row each; see `RunStore`."""
+    """Runs, one row each; see `RunStore` and `RunClaims`."""
 
     async def create_run(self, run: RunRecord) -> None:
         """Insert a run."""
@@ -56,6 +56,27 @@ class InMemoryRunStore(Connection):
                 if run is not None:
                     locked.append(detached(run))
             return locked
+
+    async def get_stuck_runs(
+        self, before: datetime, *, limit: int, after: str | None = None, serves: Serves = None
+    ) -> list[RunRecord]:
+        """RUNNING runs in which nothing has changed, and which wait for no time, by id."""
+
+        def stands_still(stage: StoredStage) -> bool:
+            waits = stage.status is Status.SUSPENDED and stage.next_poll_at is not None
+            return stage.updated_at <= before and not waits
+
+        async with self._statement("get_stuck_runs") as tx:
+            running = sorted(tx.where(self._database.runs, "status", Status.RUNNING), key=lambda run: run.id)
+            stuck = [
+                detached(run)
+                for run in running
+                if run.updated_at <= before
+                and (after is None or run.id > after)
+                and is_served(serves, run.workflow_id, run.definition_version)
+                and all(map(stands_still, tx.where(self._database.stages, "run", run.id)))
+            ]
+            return stuck[: max(limit, 0)]
 
     async def claim_pending_runs(self, limit: int, *, now: datetime, serves: Serves) -> list[RunRecord]:
         """Make up to `limit` PENDING runs RUNNING, skipping those that another transaction holds."""

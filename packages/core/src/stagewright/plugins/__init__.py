@@ -2,6 +2,7 @@
 
 from stagewright.plugins import hookspecs
 from stagewright.plugins.adapters import AdapterOpener, AdapterOptions, AdapterRegistry, AdapterSet
+from stagewright.plugins.conformance_targets import ConformanceTarget
 from stagewright.plugins.discovery import DISABLE_VARIABLE, DiscoveredPlugin, PluginSet, discover_plugins
 from stagewright.plugins.event_plugins import EventHandler, Plugin, PluginRunner, event_plugin
 from stagewright.plugins.hookspecs import hookimpl
@@ -14,6 +15,7 @@ __all__ = [
     "AdapterOptions",
     "AdapterRegistry",
     "AdapterSet",
+    "ConformanceTarget",
     "DiscoveredPlugin",
     "DispatchMiddleware",
     "EventHandler",

@@ -11,6 +11,7 @@ import pluggy
 from stagewright.errors import PluginConflictError, PluginLoadError
 from stagewright.plugins import hookspecs
 from stagewright.plugins.adapters import AdapterRegistry
+from stagewright.plugins.conformance_targets import ConformanceTarget
 from stagewright.plugins.core_requirement import core_version, newer_core_needed
 from stagewright.plugins.event_plugins import Plugin
 from stagewright.plugins.hosts import HostFactory, HostRegistry
@@ -168,18 +169,26 @@ class PluginSet:
     def conflicts(self) -> tuple[PluginConflictError, ...]:
         """What two plugins claim both; using one of these raises the error."""
         found = list(self.adapters().conflicts)
-        for gather in (self.hosts, self.event_plugins):
+        for gather in (self.hosts, self.event_plugins, self.conformance_targets):
             try:
                 gather()
             except PluginConflictError as error:
                 found.append(error)
         return tuple(found)
 
-    def conformance_targets(self) -> tuple[object, ...]:
-        """What the conformance suite can be pointed at."""
-        return tuple(
-            target for plugin in self for target in _listed(plugin, "stagewright_conformance_targets", object)
-        )
+    def conformance_targets(self) -> tuple[ConformanceTarget, ...]:
+        """What the conformance suite can be pointed at.
+
+        Raises:
+            PluginConflictError: If two plugins give one name to theirs.
+        """
+        owners = _Owners("conformance target")
+        found: list[ConformanceTarget] = []
+        for plugin in self:
+            for target in _listed(plugin, "stagewright_conformance_targets", ConformanceTarget):
+                owners.claim(target.name, plugin.id)
+                found.append(target)
+        return tuple(found)
 
 
 def discover_plugins(environment: Mapping[str, str] | None = None) -> PluginSet:

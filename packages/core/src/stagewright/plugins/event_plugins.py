@@ -3,10 +3,19 @@
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 from typing import TypeAlias
 
-from stagewright.errors import DefinitionError, PartialDeliveryError
+from stagewright.duration import LONGEST_DURATION, Duration, duration_or_problem
+from stagewright.errors import (
+    DefinitionError,
+    DeliveryTimeoutError,
+    PartialDeliveryError,
+)
 from stagewright.events import EVENT_TYPES, Event
+from stagewright.runtime.event_delivery import refusal_of
+from stagewright.runtime.failure import describe_exception
 
 __all__ = ["EventHandler", "Plugin", "PluginRunner", "event_plugin"]
 
@@ -79,28 +88,37 @@ def event_plugin(
 class PluginRunner:
     """An event sink that gives each event to the plugins that ask for its type.
 
-    Plugins are called one after another, in the order given. One that fails doesn't keep an event from those after
-    it; the event is then offered again, and only to those that don't have it.
+    Plugins are called one after another, in the order given. One that fails, or takes too long, doesn't keep
+    an event from those after it; the event is then offered again, and only to those that don't have it.
     """
 
-    def __init__(self, plugins: Iterable[Plugin], max_retries: int = 3) -> None:
+    def __init__(self, plugins: Iterable[Plugin], max_retries: int = 3, *, timeout: Duration = "30s") -> None:
         """Make a sink.
 
         Args:
             plugins: With unique ids.
-            max_retries: Refusals of one event until it becomes a dead letter.
+            max_retries: Refusals of one event until it becomes a dead letter, the first included; 0 counts as 1.
+            timeout: How long each plugin may take over an event; after that it is cancelled and has refused it.
 
         Raises:
-            DefinitionError: If two plugins have one id, or `max_retries` is negative.
+            DefinitionError: With everything that is wrong, such as two plugins with one id.
         """
-        self.plugins = tuple(plugins)
-        self.max_retries = max_retries
-        ids = [plugin.id for plugin in self.plugins]
-        problems = [f"the id {id!r} is used twice" for id in dict.fromkeys(ids) if ids.count(id) > 1]
-        if max_retries < 0:
-            problems.append(f"max_retries is {max_retries}; it is zero or more")
+        self.plugins, problems = _plugins(plugins)
+        if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
+            problems.append(f"max_retries is {max_retries!r}; it is a whole number, zero or more")
+        already = len(problems)
+        limit = duration_or_problem(timeout, "timeout", problems)
+        if not limit and len(problems) == already:
+            problems.append(f"timeout is {timeout!r}; it must be longer than nothing")
         if problems:
             raise DefinitionError("plugin runner", tuple(problems))
+        self.max_retries = max_retries
+        self.timeout = limit
+
+    @property
+    def delivery_timeout(self) -> timedelta:
+        """How long one event may take: what all plugins may take together, and once more for the runner itself."""
+        return min(self.timeout * (len(self.plugins) + 1), LONGEST_DURATION)
 
     async def emit(self, event: Event) -> None:
         """Give the event to each subscriber that isn't in `event.delivered_to`.
@@ -110,23 +128,39 @@ class PluginRunner:
         """
         subscribers = [plugin for plugin in self.plugins if event.type in plugin.on]
         delivered = set(event.delivered_to)
-        failures: list[tuple[str, Exception]] = []
+        failures: list[tuple[str, BaseException]] = []
         for plugin in subscribers:
             if plugin.id in delivered:
                 continue
-            try:
-                await plugin.handle(event)
-            except Exception as error:
-                failures.append((plugin.id, error))
-            else:
+            refusal = await refusal_of(partial(plugin.handle, event), self.timeout)
+            if refusal is None:
                 delivered.add(plugin.id)
+            else:
+                failures.append((plugin.id, refusal))
         if failures:
             problem = "; ".join(
-                f"plugin {id!r} failed: {type(error).__name__}: {error}" for id, error in failures
+                f"plugin {id!r} failed: {describe_exception(error)}" for id, error in failures
             )
-            raise PartialDeliveryError(frozenset(delivered), problem) from _cause(
-                [error for _, error in failures]
-            )
+            errors = [error for _, error in failures]
+            timed_out = any(isinstance(error, DeliveryTimeoutError) for error in errors)
+            raise PartialDeliveryError(frozenset(delivered), problem, timed_out) from _cause(errors)
+
+
+def _plugins(given: object) -> tuple[tuple[Plugin, ...], list[str]]:
+    if isinstance(given, Plugin):
+        return (), ["plugins is a single plugin; give a list, as PluginRunner([plugin])"]
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        return (), [f"plugins is {given!r}; it is a list of event plugins"]
+    listed: list[object] = list(given)
+    plugins = tuple(one for one in listed if isinstance(one, Plugin))
+    problems = [
+        f"{one!r} is no event plugin; make one with @event_plugin(...) or Plugin(...)"
+        for one in listed
+        if not isinstance(one, Plugin)
+    ]
+    ids = [plugin.id for plugin in plugins]
+    problems += [f"the id {id!r} is used twice" for id in dict.fromkeys(ids) if ids.count(id) > 1]
+    return plugins, problems
 
 
 def _event_types(on: Iterable[str | type[Event]]) -> tuple[frozenset[str], list[str]]:
@@ -148,5 +182,5 @@ def _is_async(handle: EventHandler) -> bool:
     return inspect.iscoroutinefunction(handle) or inspect.iscoroutinefunction(type(handle).__call__)
 
 
-def _cause(errors: list[Exception]) -> Exception:
-    return errors[0] if len(errors) == 1 else ExceptionGroup("several plugins failed", errors)
+def _cause(errors: list[BaseException]) -> BaseException:
+    return errors[0] if len(errors) == 1 else BaseExceptionGroup("several plugins failed", errors)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import pluggy
 
 from stagewright.plugins.adapters import AdapterRegistry
+from stagewright.plugins.conformance_targets import ConformanceTarget
 from stagewright.plugins.event_plugins import Plugin
 from stagewright.plugins.hosts import HostRegistry
 from stagewright.plugins.middleware import DispatchMiddleware
@@ -76,5 +77,5 @@ def stagewright_cli(group: CommandGroup) -> None:
 
 
 @hookspec
-def stagewright_conformance_targets() -> Iterable[object]:  # type: ignore[empty-body] # as above
-    """What the conformance suite can be pointed at; `stagewright-conformance` says which objects it understands."""
+def stagewright_conformance_targets() -> Iterable[ConformanceTarget]:  # type: ignore[empty-body] # as above
+    """What the conformance suite can be pointed at; a name that another plugin has is an error that names both."""

@@ -2,11 +2,19 @@
 
 from stagewright.ports.ai_calls import AICallLogger, AICallTotals, KernelServices
 from stagewright.ports.annotations import AnnotationStore
+from stagewright.ports.batches_of_one import BatchesOfOne
 from stagewright.ports.blob_store import BlobReader, BlobStore, BlobWriter, Presigner
-from stagewright.ports.capabilities import Enlistable, WorkNotifier
+from stagewright.ports.capabilities import (
+    BorrowsSessions,
+    CallersThread,
+    Enlistable,
+    HeartbeatChannel,
+    OpensHeartbeats,
+    WorkNotifier,
+)
 from stagewright.ports.clock import Clock
 from stagewright.ports.definitions import DefinitionStore
-from stagewright.ports.event_sink import EventSink, RetryBudget
+from stagewright.ports.event_sink import DeliveryLimit, EventSink, RetryBudget
 from stagewright.ports.executor import (
     ActivityEnding,
     ActivityExecutor,
@@ -15,6 +23,7 @@ from stagewright.ports.executor import (
     BodyFailed,
     BodyReturned,
     BodySuspended,
+    BodyWaits,
     StageResources,
 )
 from stagewright.ports.idempotency import IdempotencyStore
@@ -22,12 +31,16 @@ from stagewright.ports.ids import IdSource, RandomSource
 from stagewright.ports.job_transport import JobAdmin, JobLeases, JobQueue, JobTransport
 from stagewright.ports.logs import LogStore
 from stagewright.ports.outbox import OutboxDelivery, OutboxStore
+from stagewright.ports.outlook import ForeseesWork
 from stagewright.ports.persistence import Persistence
+from stagewright.ports.purges import PurgeStore
 from stagewright.ports.registry import EnumerableRegistry, WorkflowRegistry
 from stagewright.ports.run_reader import RunReader
-from stagewright.ports.runs import RunStore
+from stagewright.ports.runs import RunClaims, RunStore
+from stagewright.ports.signals import SignalInbox, SignalStore
 from stagewright.ports.stages import StageStore
 from stagewright.ports.step_ledger import StepLedger
+from stagewright.ports.waiting_stages import WaitingStageStore
 
 __all__ = [
     "AICallLogger",
@@ -37,17 +50,24 @@ __all__ = [
     "ActivityOutcome",
     "ActivityRun",
     "AnnotationStore",
+    "BatchesOfOne",
     "BlobReader",
     "BlobStore",
     "BlobWriter",
     "BodyFailed",
     "BodyReturned",
     "BodySuspended",
+    "BodyWaits",
+    "BorrowsSessions",
+    "CallersThread",
     "Clock",
     "DefinitionStore",
+    "DeliveryLimit",
     "Enlistable",
     "EnumerableRegistry",
     "EventSink",
+    "ForeseesWork",
+    "HeartbeatChannel",
     "IdSource",
     "IdempotencyStore",
     "JobAdmin",
@@ -56,17 +76,23 @@ __all__ = [
     "JobTransport",
     "KernelServices",
     "LogStore",
+    "OpensHeartbeats",
     "OutboxDelivery",
     "OutboxStore",
     "Persistence",
     "Presigner",
+    "PurgeStore",
     "RandomSource",
     "RetryBudget",
+    "RunClaims",
     "RunReader",
     "RunStore",
+    "SignalInbox",
+    "SignalStore",
     "StageResources",
     "StageStore",
     "StepLedger",
+    "WaitingStageStore",
     "WorkNotifier",
     "WorkflowRegistry",
 ]

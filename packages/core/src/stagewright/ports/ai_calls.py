@@ -28,6 +28,10 @@ class AICallTotals:
 class AICallLogger(Protocol):
     """The log of model calls, by topic; a run's topic is `workflow.` and its id."""
 
+    async def delete_calls(self, topic: str) -> None:
+        """Forget the calls of a topic and of the topics below it; nothing happens if there are none."""
+        ...
+
     async def get_stats(self, topic: str) -> AICallTotals:
         """The totals of a topic and of the topics below it, calls whose write is still under way included."""
         ...

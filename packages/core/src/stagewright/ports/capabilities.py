@@ -1,11 +1,51 @@
 """What an adapter may offer beyond its port. Each is checked once, when a kernel or a host is made."""
 
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, Self, TypeVar, runtime_checkable
 
 from stagewright.ports.persistence import Persistence
+from stagewright.records import HeldLease
 
-__all__ = ["Enlistable", "WorkNotifier"]
+__all__ = [
+    "BorrowsSessions",
+    "CallersThread",
+    "Enlistable",
+    "HeartbeatChannel",
+    "OpensHeartbeats",
+    "WorkNotifier",
+]
+
+R = TypeVar("R")
+
+
+class CallersThread(Protocol):
+    """The thread that a session without an event loop belongs to; who called from there waits meanwhile."""
+
+    async def do(self, work: Callable[[], R]) -> R:
+        """Do something in that thread; what it raises is raised here."""
+        ...
+
+
+@runtime_checkable
+class BorrowsSessions(Protocol):
+    """A persistence that can work in a transaction which its caller has opened and will end."""
+
+    def borrow(self, session: object, thread: CallersThread | None = None) -> Self:
+        """The same port on the caller's session or connection; whatever enlists in the port goes along.
+
+        It sends everything there and nothing anywhere else, and never commits it or rolls it back. What is done outside
+        of `transaction()` is a part of the caller's transaction at once. `transaction()` opens a savepoint: when its
+        block raises, what was written since is undone, and the caller's transaction goes on where its database lets it.
+
+        Args:
+            session: The caller's; whether it can be used is found out with the first call that uses it.
+            thread: Where it is used, for a session that knows no event loop.
+
+        Raises:
+            SessionRefusedError: If it is nothing that this persistence can use; so does each call, in that case.
+        """
+        ...
 
 
 @runtime_checkable
@@ -32,11 +72,68 @@ class WorkNotifier(Protocol):
         ...
 
     async def wait_for_work(self, timeout: timedelta) -> bool:
-        """Wait for a notification that comes after this call or came since the last call returned.
+        """Wait until there may be something to do that the caller hasn't looked for yet.
 
-        An adapter may begin to listen with the first call, so what came before that may not be seen.
+        A caller looks, waits, looks again. What is committed after the last call on this adapter returned ends the
+        next call at once, and what is committed during a call ends that one. A call that is cancelled takes
+        nothing from the next.
+
+        An adapter that can't have heard everything answers True once, as soon as it hears again: when it begins to
+        listen with its first call, and after a lost connection. So nothing is slept through that came between a
+        caller's first look and its first wait. While it can't listen, a call still ends at its time.
+
+        The adapter remembers once for all its callers: those that wait side by side are all woken, and one that
+        looks meanwhile isn't. A host with several loops lets one task wait and wakes the loops itself.
 
         Returns:
-            True when there was one, False when the time was over.
+            True when there was a notification, or one may have gone unheard; False when the time was over.
+        """
+        ...
+
+    def is_listening(self) -> bool:
+        """Whether notifications get through at this moment, as far as can be told without asking anybody.
+
+        While they don't, or before anybody waited, a host looks for work by itself.
+        """
+        ...
+
+
+class HeartbeatChannel(Protocol):
+    """Renews leases from any thread, whatever the event loops of the process are busy with.
+
+    It has a connection of its own and needs no event loop of the caller's. Its methods block, so they are called from
+    threads in which no event loop runs; calls from several threads wait for each other.
+    """
+
+    def renew_many(self, leases: Sequence[HeldLease]) -> list[bool]:
+        """Renew leases, each as `JobLeases.touch` does, on the transport's own clock.
+
+        A job whose row somebody holds at this moment isn't waited for: what is committed decides whether it is still
+        owned, and the next call renews it.
+
+        Returns:
+            For each lease, in the order given, whether its delivery still owns the job; where not, nothing is written.
+
+        Raises:
+            TransientError: If the store can't be reached, also on a new connection. Leases may be renewed or not then;
+                calling again later is safe.
+            RuntimeError: If the channel is closed, or an event loop runs in the calling thread.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the connection; no lease is changed by it, and closing again does nothing."""
+        ...
+
+
+@runtime_checkable
+class OpensHeartbeats(Protocol):
+    """A job transport whose leases can be renewed past a blocked event loop."""
+
+    def open_heartbeats(self) -> HeartbeatChannel | None:
+        """A channel of its own for the caller, who closes it; it connects at its first renewal.
+
+        None where a second connection would not see the same jobs, such as in a database that lives in one connection,
+        or inside a transaction.
         """
         ...

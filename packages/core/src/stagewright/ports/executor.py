@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeAlias
 
 from stagewright.annotations import AnnotationInput
@@ -12,8 +12,10 @@ from stagewright.json_values import Json
 from stagewright.ports.ai_calls import KernelServices
 from stagewright.ports.blob_store import BlobStore
 from stagewright.ports.clock import Clock
-from stagewright.ports.ids import IdSource
-from stagewright.records import ErrorRecord, LogRecord
+from stagewright.ports.ids import IdSource, RandomSource
+from stagewright.ports.signals import SignalInbox
+from stagewright.ports.step_ledger import StepLedger
+from stagewright.records import ErrorRecord, LogRecord, StepOwner
 
 __all__ = [
     "ActivityEnding",
@@ -23,6 +25,7 @@ __all__ = [
     "BodyFailed",
     "BodyReturned",
     "BodySuspended",
+    "BodyWaits",
     "StageResources",
 ]
 
@@ -36,6 +39,11 @@ class StageResources:
         storage_prefix: What every key of `ctx.storage` starts with in the blob store.
         clock: The kernel's clock.
         ids: The kernel's ids.
+        random: The kernel's randomness.
+        step_ledger: Behind `ctx.step`; None if the kernel keeps no steps.
+        signals: What was sent to this stage's steps.
+        steps_prefix: What the keys of spilled results of this stage's steps start with in the blob store.
+        spill_threshold_bytes: Results of steps with more bytes of JSON than this go to the blob store.
         services: Behind `ctx.ai` and `ctx.ai_logger`.
         write_logs: Stores log lines at once, apart from the stage's outcome; it may raise.
     """
@@ -44,6 +52,11 @@ class StageResources:
     storage_prefix: str
     clock: Clock
     ids: IdSource
+    random: RandomSource
+    step_ledger: StepLedger | None
+    signals: SignalInbox
+    steps_prefix: str
+    spill_threshold_bytes: float
     services: KernelServices
     write_logs: Callable[[Sequence[LogRecord]], Awaitable[None]]
 
@@ -59,6 +72,7 @@ class ActivityRun:
         stage_record_id: The stage's record.
         stage_number: The stage's place in the workflow, from 1.
         attempt: The stage's attempt, from 1.
+        owner: The delivery of a job that is executed; None for an execution without one.
         definition_version: The version that the run is pinned to.
         input: The stage's input.
         config: The stage's config.
@@ -83,6 +97,7 @@ class ActivityRun:
     resume_state: Json
     abort: AbortSignal
     resources: StageResources
+    owner: StepOwner | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +120,19 @@ class BodySuspended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BodyWaits:
+    """A durable step of the body waits; the body is invoked again when it is due.
+
+    Attributes:
+        step_id: The step, of several that wait the one whose wait ends first.
+        next_poll_at: When the stage goes on, in UTC.
+    """
+
+    step_id: str
+    next_poll_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BodyFailed:
     """The body raised, or one of its values doesn't fit its schema.
 
@@ -117,7 +145,7 @@ class BodyFailed:
     retryable: bool
 
 
-ActivityEnding: TypeAlias = BodyReturned | BodySuspended | BodyFailed
+ActivityEnding: TypeAlias = BodyReturned | BodySuspended | BodyWaits | BodyFailed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

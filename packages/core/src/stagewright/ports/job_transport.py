@@ -4,7 +4,17 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
-from stagewright.records import Acknowledgement, DequeuedJob, Fence, JobRecord, LeaseSweep, NewJob, Serves
+from stagewright.records import (
+    Acknowledgement,
+    DequeuedJob,
+    Fence,
+    JobQuery,
+    JobRecord,
+    LeaseSweep,
+    NewJob,
+    Page,
+    Serves,
+)
 
 __all__ = ["JobAdmin", "JobLeases", "JobQueue", "JobTransport"]
 
@@ -33,6 +43,19 @@ class JobQueue(Protocol):
         """
         ...
 
+    async def resume(self, jobs: Sequence[NewJob]) -> list[JobRecord]:
+        """Make the jobs of stages that wait no longer claimable, each at most once however often it is asked for.
+
+        A job that is SUSPENDED becomes PENDING and due at once, with its id and all its counters. One that is missing
+        or has ended is enqueued anew, as by `enqueue_parallel`. One that is PENDING or RUNNING is left alone, and so is
+        one that another transaction is settling at this moment: it isn't waited for.
+
+        Returns:
+            The jobs of these runs and stages as they stand now, in the order given. Only one that is PENDING is sure to
+            be delivered; of any other it has to be asked again.
+        """
+        ...
+
     async def dequeue(self, *, worker_id: str, serves: Serves = None, limit: int = 1) -> list[DequeuedJob]:
         """Take up to `limit` PENDING jobs that are due and served.
 
@@ -43,7 +66,7 @@ class JobQueue(Protocol):
         ...
 
     async def complete(self, job_id: str, fence: Fence | None = None) -> Acknowledgement:
-        """The stage is done: the job becomes COMPLETED."""
+        """The stage is done: the job becomes COMPLETED, and its `due_at` None."""
         ...
 
     async def suspend(
@@ -64,7 +87,7 @@ class JobQueue(Protocol):
         """The body failed: one more failure, and `error` is kept.
 
         With `retry` the job becomes PENDING and due after `delay` (None is at once); whether the budget allows that
-        is the caller's decision. Without, it becomes FAILED.
+        is the caller's decision. Without, it becomes FAILED, and its `due_at` None.
         """
         ...
 
@@ -76,30 +99,31 @@ class JobQueue(Protocol):
 
 
 class JobLeases(Protocol):
-    """Leases of delivered jobs, on the transport's own clock."""
+    """Leases of delivered jobs, on the transport's own clock; jobs are answered by the time they were enqueued."""
 
     async def touch(self, job_id: str, fence: Fence) -> bool:
-        """Renew the lease; False if this delivery doesn't own the job any more."""
+        """Renew the lease, and change nothing else of the job; False if this delivery doesn't own it any more."""
         ...
 
     async def release_stale(self, threshold: timedelta) -> LeaseSweep:
         """End the leases of RUNNING jobs that were not renewed for longer than `threshold`.
 
-        Each has one more worker loss and a last error that starts with `LEASE_HEARTBEAT_LOST` and names the last
-        owner. It becomes PENDING again, or FAILED once it has lost `max_worker_losses` workers.
+        Each has one more worker loss, and the last error `LEASE_HEARTBEAT_LOST: not renewed by worker w1` with the
+        name of the last owner, which the errors of stages and runs quote. It becomes PENDING again, or FAILED once it
+        has lost `max_worker_losses` workers.
         """
         ...
 
     async def expire_runaway(self, absolute_timeout: timedelta) -> list[JobRecord]:
         """Fail RUNNING jobs that were delivered longer ago than `absolute_timeout`, renewed or not.
 
-        Their last error starts with `LEASE_ABSOLUTE_CAP`.
+        Their last error is `LEASE_ABSOLUTE_CAP: still running 60 s after it was delivered`, with the timeout in it.
         """
         ...
 
 
 class JobAdmin(Protocol):
-    """Jobs by run."""
+    """Jobs by run, and jobs for people to look at."""
 
     async def cancel_by_run(self, run_id: str) -> int:
         """Make a run's PENDING and SUSPENDED jobs CANCELLED; a RUNNING job is its worker's.
@@ -117,6 +141,17 @@ class JobAdmin(Protocol):
 
     async def get_jobs_by_run(self, run_id: str) -> list[JobRecord]:
         """All jobs of a run, by the time they were enqueued."""
+        ...
+
+    async def list_jobs(self, query: JobQuery, *, limit: int, cursor: str | None = None) -> Page[JobRecord]:
+        """Jobs by the time they were enqueued, the newest first, up to `limit` of them. Nothing is locked.
+
+        Following `next_cursor` shows every job that existed at the start exactly once, also while jobs are enqueued and
+        delivered; one that is enqueued anew meanwhile is a new one.
+
+        Raises:
+            InvalidCursorError: If the cursor was not given by this method.
+        """
         ...
 
     async def depth(self) -> int:

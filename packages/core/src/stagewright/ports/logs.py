@@ -18,3 +18,11 @@ class LogStore(Protocol):
             RecordNotFoundError: If a line's run doesn't exist, at the latest at commit.
         """
         ...
+
+    async def create_log(self, line: LogRecord) -> None:
+        """Insert one log line: what `append_logs` does with that line alone.
+
+        Raises:
+            RecordNotFoundError: If the line's run doesn't exist, at the latest at commit.
+        """
+        ...

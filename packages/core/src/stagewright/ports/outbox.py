@@ -10,7 +10,7 @@ __all__ = ["OutboxDelivery", "OutboxStore"]
 
 
 class OutboxStore(Protocol):
-    """The writing side of the outbox."""
+    """The writing side of the outbox, and a look at what waits in it."""
 
     async def append_outbox_events(self, events: Sequence[NewEvent]) -> None:
         """Insert events, each with the next sequence of its run, in the order given.
@@ -20,6 +20,14 @@ class OutboxStore(Protocol):
 
         Raises:
             RecordNotFoundError: If the run doesn't exist, at the latest at commit.
+        """
+        ...
+
+    async def get_unpublished_outbox_events(self, limit: int) -> list[EventRecord]:
+        """Up to `limit` events that are neither published nor dead-lettered, claimed or not, backed off or not.
+
+        Runs come by the time of their first such event, the oldest first, of the same time the smaller run id; the
+        events of a run by sequence. Nothing is claimed, locked or changed by it.
         """
         ...
 
@@ -82,6 +90,20 @@ class OutboxDelivery(Protocol):
         """
         ...
 
+    async def increment_outbox_retry_count(self, event_id: str) -> int:
+        """Raise the event's retry count by one, as `record_outbox_failure` does, for anybody and nothing else.
+
+        Its claim, when it is offered again and what the sink said stay as they are. None of several counts at once is
+        lost.
+
+        Returns:
+            The count as it is now.
+
+        Raises:
+            RecordNotFoundError: If there is no such event.
+        """
+        ...
+
     async def move_outbox_event_to_dlq(
         self, event_id: str, *, token: str, error: str, delivered_to: frozenset[str], now: datetime
     ) -> bool:
@@ -89,5 +111,16 @@ class OutboxDelivery(Protocol):
 
         Returns:
             False, with nothing written, if the token doesn't hold the event any more.
+        """
+        ...
+
+    async def replay_dlq_events(self, limit: int) -> int:
+        """Offer up to `limit` dead letters again, those that were given up first, and return how many.
+
+        Their retry counts begin anew; what the sink said last and who has accepted them stays. Each takes its place by
+        its sequence again, before later events of its run that wait. Under somebody's claim on the run it waits for the
+        end of that claim. Whoever is claiming or replaying events of the run at this moment is waited for, so that two
+        flushers never hold events of one run. What another replay has taken meanwhile is made up for by the next ones:
+        an answer below `limit` says that none was left.
         """
         ...

@@ -8,8 +8,11 @@ from stagewright.ports.definitions import DefinitionStore
 from stagewright.ports.idempotency import IdempotencyStore
 from stagewright.ports.logs import LogStore
 from stagewright.ports.outbox import OutboxDelivery, OutboxStore
-from stagewright.ports.runs import RunStore
+from stagewright.ports.purges import PurgeStore
+from stagewright.ports.runs import RunClaims, RunStore
+from stagewright.ports.signals import SignalStore
 from stagewright.ports.stages import StageStore
+from stagewright.ports.waiting_stages import WaitingStageStore
 
 __all__ = ["Persistence"]
 
@@ -17,13 +20,17 @@ __all__ = ["Persistence"]
 @runtime_checkable
 class Persistence(
     RunStore,
+    RunClaims,
     StageStore,
+    WaitingStageStore,
     DefinitionStore,
     AnnotationStore,
     LogStore,
     OutboxStore,
     OutboxDelivery,
     IdempotencyStore,
+    SignalStore,
+    PurgeStore,
     Protocol,
 ):
     """All stores of runs, and transactions over them.

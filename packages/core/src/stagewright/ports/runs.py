@@ -7,7 +7,7 @@ from typing import Protocol
 from stagewright.records import LoadedRun, RunPatch, RunRecord, Serves
 from stagewright.status import Status
 
-__all__ = ["RunStore"]
+__all__ = ["RunClaims", "RunStore"]
 
 
 class RunStore(Protocol):
@@ -65,6 +65,21 @@ class RunStore(Protocol):
         """
         ...
 
+    async def get_stuck_runs(
+        self, before: datetime, *, limit: int, after: str | None = None, serves: Serves = None
+    ) -> list[RunRecord]:
+        """Up to `limit` RUNNING runs in which nothing has changed since `before`, and which wait for no time.
+
+        Neither the run's `updated_at` nor that of one of its stages is later than `before`, and none of its stages is
+        SUSPENDED with a `next_poll_at`. They come in the order of their ids; with `after`, only greater ids. Nothing is
+        locked.
+        """
+        ...
+
+
+class RunClaims(Protocol):
+    """Taking PENDING runs, each by one claimer."""
+
     async def claim_pending_runs(self, limit: int, *, now: datetime, serves: Serves) -> list[RunRecord]:
         """Make up to `limit` PENDING runs RUNNING, and lock them until the transaction ends.
 
@@ -74,5 +89,13 @@ class RunStore(Protocol):
 
         Returns:
             The claimed runs as they are now, in claiming order.
+        """
+        ...
+
+    async def claim_next_pending_run(self, *, now: datetime, serves: Serves = None) -> RunRecord | None:
+        """Make one PENDING run RUNNING: what `claim_pending_runs` does with a limit of one.
+
+        Returns:
+            The claimed run as it is now; None if there is none that could be claimed.
         """
         ...

@@ -6,15 +6,34 @@ from stagewright.records.definition import DefinitionRecord, ServedDefinition, S
 from stagewright.records.error import ErrorRecord
 from stagewright.records.event import EventRecord, NewEvent
 from stagewright.records.idempotency import IdempotencyAnswer, KeyAcquired, KeyCompleted, KeyInProgress
-from stagewright.records.job import Acknowledgement, DequeuedJob, Fence, JobRecord, LeaseSweep, NewJob
+from stagewright.records.job import (
+    Acknowledgement,
+    DequeuedJob,
+    Fence,
+    HeldLease,
+    JobQuery,
+    JobRecord,
+    LeaseSweep,
+    NewJob,
+)
 from stagewright.records.loaded_run import LoadedRun
 from stagewright.records.log import LogLevel, LogRecord
+from stagewright.records.outlook import WorkOutlook
 from stagewright.records.page import Page, RunQuery
 from stagewright.records.run import RunPatch, RunRecord
+from stagewright.records.signal import SignalRecord
 from stagewright.records.stage import StagePatch, StageRecord, StoredStage
-from stagewright.records.step import StepExpectation, StepKind, StepPatch, StepRecord, StepStatus
+from stagewright.records.step import (
+    StepExpectation,
+    StepKind,
+    StepOwner,
+    StepPatch,
+    StepRecord,
+    StepStatus,
+)
+from stagewright.records.tombstone import Tombstone
 from stagewright.records.unset import UNSET, Unset, set_fields
-from stagewright.records.version import VersionSummary
+from stagewright.records.version import VersionCounts, VersionSummary
 
 __all__ = [
     "UNSET",
@@ -27,7 +46,9 @@ __all__ = [
     "ErrorRecord",
     "EventRecord",
     "Fence",
+    "HeldLease",
     "IdempotencyAnswer",
+    "JobQuery",
     "JobRecord",
     "KeyAcquired",
     "KeyCompleted",
@@ -44,15 +65,20 @@ __all__ = [
     "RunRecord",
     "ServedDefinition",
     "Serves",
+    "SignalRecord",
     "StagePatch",
     "StageRecord",
     "StepExpectation",
     "StepKind",
+    "StepOwner",
     "StepPatch",
     "StepRecord",
     "StepStatus",
     "StoredStage",
+    "Tombstone",
     "Unset",
+    "VersionCounts",
     "VersionSummary",
+    "WorkOutlook",
     "set_fields",
 ]

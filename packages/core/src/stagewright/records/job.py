@@ -1,5 +1,6 @@
 """Jobs: what is enqueued, what is delivered, what a transport keeps."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias
@@ -7,7 +8,16 @@ from typing import Literal, TypeAlias
 from stagewright.json_values import Json
 from stagewright.status import Status
 
-__all__ = ["Acknowledgement", "DequeuedJob", "Fence", "JobRecord", "LeaseSweep", "NewJob"]
+__all__ = [
+    "Acknowledgement",
+    "DequeuedJob",
+    "Fence",
+    "HeldLease",
+    "JobQuery",
+    "JobRecord",
+    "LeaseSweep",
+    "NewJob",
+]
 
 Acknowledgement: TypeAlias = Literal["acknowledged", "superseded"]
 """Whether an acknowledgement took effect, or came from a delivery that no longer owns the job."""
@@ -26,6 +36,19 @@ class Fence:
     deliveries: int
 
 
+@dataclass(frozen=True, slots=True)
+class HeldLease:
+    """A lease that a worker believes to hold, and wants to be renewed.
+
+    Attributes:
+        job_id: The job.
+        fence: The fence of the delivery.
+    """
+
+    job_id: str
+    fence: Fence
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
     """A job to be enqueued for one stage of one run.
@@ -36,7 +59,7 @@ class NewJob:
         workflow_id: The run's workflow.
         stage_id: The stage to execute; a transport keeps one job per run and stage.
         definition_version: The version the run is pinned to; only who serves it may take the job.
-        payload: A JSON object for whoever delivers the job.
+        payload: A JSON object for whoever delivers the job; the kernel enqueues a claim check for a large one.
         priority: Higher goes first.
         due_at: Not to be delivered before; None is at once.
         max_attempts: How many failures of the body end the stage.
@@ -119,6 +142,21 @@ class JobRecord:
     completed_at: datetime | None = None
     due_at: datetime | None = None
     last_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobQuery:
+    """Which jobs to list; filters are combined with AND, None doesn't filter.
+
+    Attributes:
+        run_id: Jobs of this run.
+        workflow_id: Jobs of runs of this workflow.
+        statuses: Jobs in one of these.
+    """
+
+    run_id: str | None = None
+    workflow_id: str | None = None
+    statuses: Collection[Status] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,3 +72,5 @@ class RunPatch:
     duration: timedelta | None | Unset = UNSET
     total_cost: Decimal | None | Unset = UNSET
     total_tokens: int | Unset = UNSET
+    definition_version: str | None | Unset = UNSET
+    redrive_count: int | Unset = UNSET

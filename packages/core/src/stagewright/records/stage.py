@@ -68,6 +68,10 @@ class StoredStage(StageRecord):
         output_claim: Where the output lies when it was too large to be kept inline.
         artifacts: Claim checks of the body's artifacts, by name.
         job_enqueued_at: When the transport took the job this record wants; None while the job is owed.
+        waiting_step_id: The durable step that the stage was last suspended for; None if it was not for a step.
+        nudged_at: When a signal came while the stage was at work; it waits no longer than until then. In UTC.
+        steps_reset_owed_at: Since when its steps are to be reset before its body runs again, because the redrive that
+            wanted it could not do it itself; None if nothing is owed.
     """
 
     created_at: datetime
@@ -76,6 +80,9 @@ class StoredStage(StageRecord):
     output_claim: ClaimCheck | None = None
     artifacts: dict[str, ClaimCheck] = field(default_factory=dict)
     job_enqueued_at: datetime | None = None
+    waiting_step_id: str | None = None
+    nudged_at: datetime | None = None
+    steps_reset_owed_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +90,9 @@ class StagePatch:
     """What to change of a stage; a field left UNSET keeps its value, None is written."""
 
     updated_at: datetime
+    stage_name: str | Unset = UNSET
+    stage_number: int | Unset = UNSET
+    execution_group: int | Unset = UNSET
     attempt: int | Unset = UNSET
     status: Status | Unset = UNSET
     started_at: datetime | None | Unset = UNSET
@@ -98,3 +108,6 @@ class StagePatch:
     output_claim: ClaimCheck | None | Unset = UNSET
     artifacts: dict[str, ClaimCheck] | Unset = UNSET
     job_enqueued_at: datetime | None | Unset = UNSET
+    waiting_step_id: str | None | Unset = UNSET
+    nudged_at: datetime | None | Unset = UNSET
+    steps_reset_owed_at: datetime | None | Unset = UNSET

@@ -1,47 +1,20 @@
 """`ctx` of a plain `def` body: the same as of an `async def` body, with calls that block its thread."""
 
-import asyncio
-import threading
-from collections.abc import Coroutine
 from functools import cached_property
 from typing import Any, TypeVar, overload
 
 from stagewright.json_values import Json
 from stagewright.ports import ActivityRun
+from stagewright.runtime.blocking_portal import LoopPortal
 from stagewright.runtime.contexts import ContextFacts
 from stagewright.runtime.reports import StageReports
+from stagewright.runtime.steps.calls import BlockingSteps
+from stagewright.runtime.steps.invocation import StepInvocation
 from stagewright.runtime.storage import PrefixedStorage
 
-__all__ = ["BlockingContext", "BlockingStorage", "LoopPortal"]
+__all__ = ["BlockingContext", "BlockingStorage"]
 
-R = TypeVar("R")
 V = TypeVar("V")
-
-
-class LoopPortal:
-    """Lets a thread await something on the event loop that started it; it is made on that loop's thread."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._thread = threading.get_ident()
-
-    def call(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine on the loop and wait for its result.
-
-        Raises:
-            RuntimeError: If the loop has ended, or this is called on the loop's own thread.
-        """
-        if self._loop.is_closed():
-            work.close()
-            raise RuntimeError(
-                "the event loop that started this stage has ended; its context can't be used any more"
-            )
-        if threading.get_ident() == self._thread:
-            work.close()
-            raise RuntimeError(
-                "a blocking context can't be used on the event loop's own thread; it would wait forever"
-            )
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
 class BlockingStorage:
@@ -88,9 +61,16 @@ class BlockingContext(ContextFacts):
     """A `BlockingStageContext`."""
 
     def __init__(
-        self, activity: ActivityRun, reports: StageReports, *, input: Any, config: Any, portal: LoopPortal
+        self,
+        activity: ActivityRun,
+        reports: StageReports,
+        *,
+        input: Any,
+        config: Any,
+        portal: LoopPortal,
+        steps: StepInvocation | None = None,
     ) -> None:
-        super().__init__(activity, reports, input=input, config=config)
+        super().__init__(activity, reports, input=input, config=config, steps=steps)
         self._portal = portal
 
     @cached_property
@@ -98,3 +78,8 @@ class BlockingContext(ContextFacts):
         """Blobs of this stage."""
         resources = self._activity.resources
         return BlockingStorage(PrefixedStorage(resources.blob_store, resources.storage_prefix), self._portal)
+
+    @cached_property
+    def step(self) -> BlockingSteps:
+        """Durable steps."""
+        return BlockingSteps(self._steps, self._portal)

@@ -1,14 +1,19 @@
-"""Threads for plain `def` bodies: one each, so that bodies never wait for one another or for a pool."""
+"""Threads for plain `def` functions: one each, so that they never wait for one another or for a pool."""
 
 import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-__all__ = ["BodyRaisedError", "run_in_own_thread"]
+from stagewright.runtime.fork_guard import ends_in_this_process
+
+__all__ = ["DEFAULT_CAP", "BodyRaisedError", "BodyThread", "BodyThreads"]
 
 R = TypeVar("R")
+
+DEFAULT_CAP: Final = 32
+"""How many abandoned threads a process bears before it should take no more work."""
 
 
 class BodyRaisedError(RuntimeError):
@@ -23,44 +28,116 @@ class BodyRaisedError(RuntimeError):
         self.error = error
 
 
-async def run_in_own_thread(function: Callable[[], R], *, name: str) -> R:
-    """Run a blocking function in a daemon thread of its own, with the caller's context variables.
+class BodyThreads:
+    """Starts daemon threads and counts those that nobody waits for any more.
 
-    When the awaiting task is cancelled, or times out, the thread goes on by itself: Python can't end a thread. What
-    it returns or raises then is dropped, and being a daemon it doesn't keep the process alive.
+    Python can't end a thread: when the task that awaits one is cancelled, or times out, the thread goes on by itself,
+    abandoned until its function returns. What that returns or raises then is dropped, and being a daemon the thread
+    doesn't keep the process alive.
 
-    Raises:
-        BodyRaisedError: If the function raised something that is no `Exception`, or `StopIteration`.
+    Args:
+        cap: How many abandoned threads are borne before `is_full`.
     """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[R] = loop.create_future()
-    context = contextvars.copy_context()
 
-    def body() -> None:
+    def __init__(self, cap: int = DEFAULT_CAP) -> None:
+        self.cap = cap
+        self._lock = threading.Lock()
+        self._abandoned = 0
+
+    @property
+    def abandoned(self) -> int:
+        """How many threads go on that nobody waits for."""
+        return self._abandoned
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are so many that no more work should be taken."""
+        return self._abandoned >= self.cap
+
+    def start(self, function: Callable[[], R], *, name: str) -> "BodyThread[R]":
+        """Run a blocking function in a thread of its own, with the caller's context variables."""
+        thread = BodyThread(function, self._lock, self._count)
+        thread.start(name)
+        return thread
+
+    async def run(self, function: Callable[[], R], *, name: str) -> R:
+        """Run a blocking function in a thread of its own, with the caller's context variables, and wait for it.
+
+        Raises:
+            BodyRaisedError: If the function raised something that is no `Exception`, or `StopIteration`.
+        """
+        return await self.start(function, name=name).result()
+
+    def _count(self, difference: int) -> None:
+        self._abandoned += difference
+
+
+class BodyThread(Generic[R]):
+    """One function in its thread; made by `BodyThreads`.
+
+    Attributes:
+        is_finished: Whether the function has returned or raised.
+    """
+
+    def __init__(self, function: Callable[[], R], lock: threading.Lock, count: Callable[[int], None]) -> None:
+        self.is_finished = False
+        self._function = function
+        self._lock = lock
+        self._count = count
+        self._is_abandoned = False
+        self._loop = asyncio.get_running_loop()
+        self._done: asyncio.Future[R] = self._loop.create_future()
+
+    def start(self, name: str) -> None:
+        """Begin."""
+        context = contextvars.copy_context()
+        threading.Thread(target=self._work, args=(context, name), name=name, daemon=True).start()
+
+    async def result(self) -> R:
+        """Wait for what the function returns, or raise what it raises; cancelled, leave it to itself.
+
+        Raises:
+            BodyRaisedError: If the function raised something that is no `Exception`, or `StopIteration`.
+        """
         try:
-            result = context.run(function)
-        except BaseException as error:  # whatever the body raises is the caller's to see
+            return await asyncio.shield(self._done)
+        except asyncio.CancelledError:
+            with self._lock:
+                if not self.is_finished:
+                    self._is_abandoned = True
+                    self._count(1)
+            self._done.add_done_callback(_retrieve)
+            raise
+
+    def _work(self, context: contextvars.Context, name: str) -> None:
+        try:
+            with ends_in_this_process(f"the function of thread {name!r}"):
+                result = context.run(self._function)
+        except BaseException as error:  # whatever the function raises is the caller's to see
             raised = _raisable(error)
-            _hand_over(loop, done, lambda: done.set_exception(raised))
+            self._finish(lambda: self._done.set_exception(raised))
         else:
-            _hand_over(loop, done, lambda: done.set_result(result))
+            self._finish(lambda: self._done.set_result(result))
 
-    threading.Thread(target=body, name=name, daemon=True).start()
-    return await done
+    def _finish(self, settle: Callable[[], None]) -> None:
+        def settle_if_wanted() -> None:
+            if not self._done.done():
+                settle()
+
+        with self._lock:
+            self.is_finished = True
+            if self._is_abandoned:
+                self._count(-1)
+        try:
+            self._loop.call_soon_threadsafe(settle_if_wanted)
+        except RuntimeError:
+            # The loop has ended, so nobody waits for this function any more.
+            return
 
 
-def _hand_over(
-    loop: asyncio.AbstractEventLoop, done: "asyncio.Future[R]", settle: Callable[[], None]
-) -> None:
-    def settle_if_wanted() -> None:
-        if not done.done():
-            settle()
-
-    try:
-        loop.call_soon_threadsafe(settle_if_wanted)
-    except RuntimeError:
-        # The loop has ended, so nobody waits for this body any more.
-        return
+def _retrieve(done: "asyncio.Future[Any]") -> None:  # Any: of any function
+    if not done.cancelled():
+        done.exception()
 
 
 def _raisable(error: BaseException) -> BaseException:

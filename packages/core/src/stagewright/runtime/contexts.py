@@ -9,8 +9,11 @@ from stagewright.definitions import AbortSignal, StageReference
 from stagewright.errors import AIServicesNotConfiguredError
 from stagewright.json_values import Json
 from stagewright.ports import ActivityRun
+from stagewright.runtime.body_threads import BodyThreads
 from stagewright.runtime.outputs import EarlierOutputs
 from stagewright.runtime.reports import StageReports
+from stagewright.runtime.steps.calls import Steps
+from stagewright.runtime.steps.invocation import StepInvocation
 from stagewright.runtime.storage import PrefixedStorage
 
 __all__ = ["AsyncContext", "ContextFacts"]
@@ -24,10 +27,20 @@ class ContextFacts:
         reports: Where what the body says is kept.
         input: The stage's input, parsed.
         config: The stage's config, parsed.
+        steps: What its steps share; something of its own unless given.
     """
 
-    def __init__(self, activity: ActivityRun, reports: StageReports, *, input: Any, config: Any) -> None:
+    def __init__(
+        self,
+        activity: ActivityRun,
+        reports: StageReports,
+        *,
+        input: Any,
+        config: Any,
+        steps: StepInvocation | None = None,
+    ) -> None:
         self._activity = activity
+        self._steps = steps or StepInvocation(activity, reports, BodyThreads())
         self._reports = reports
         self.input = input
         self.config = config
@@ -126,3 +139,8 @@ class AsyncContext(ContextFacts):
         """Blobs of this stage."""
         resources = self._activity.resources
         return PrefixedStorage(resources.blob_store, resources.storage_prefix)
+
+    @cached_property
+    def step(self) -> Steps:
+        """Durable steps."""
+        return Steps(self._steps)

@@ -52,8 +52,14 @@ def _message(error: BaseException) -> str:
         message = str(error)
     except Exception as unprintable:
         message = f"(its message can't be shown: str() raised {type(unprintable).__name__})"
-    notes = getattr(error, "__notes__", ())
-    return "\n".join([message, *(note for note in notes if isinstance(note, str))])
+    return "\n".join([message, *_notes(error)])
+
+
+def _notes(error: BaseException) -> list[str]:
+    try:
+        return [note for note in getattr(error, "__notes__", ()) if isinstance(note, str)]
+    except Exception:  # what can't be read is no reason to lose the error itself
+        return []
 
 
 def _traceback(error: BaseException) -> str:

@@ -2,7 +2,14 @@
 
 from urllib.parse import quote
 
-__all__ = ["run_prefix", "stage_prefix", "storage_prefix"]
+__all__ = [
+    "payloads_prefix",
+    "purge_prefixes",
+    "run_prefix",
+    "stage_prefix",
+    "steps_prefix",
+    "storage_prefix",
+]
 
 
 def run_prefix(workflow_id: str, run_id: str) -> str:
@@ -10,11 +17,29 @@ def run_prefix(workflow_id: str, run_id: str) -> str:
     return f"workflow-v2/{quote(workflow_id, safe='')}/{quote(run_id, safe='')}/"
 
 
+def payloads_prefix(workflow_id: str, run_id: str) -> str:
+    """What the keys of a run's spilled job payloads start with; it ends with a slash.
+
+    No stage has such an id, so that clearing a stage's blobs leaves the payload of its next job alone.
+    """
+    return f"{run_prefix(workflow_id, run_id)}_jobs/"
+
+
 def stage_prefix(workflow_id: str, run_id: str, stage_id: str) -> str:
     """What the keys of a stage's blobs start with; it ends with a slash."""
     return f"{run_prefix(workflow_id, run_id)}{quote(stage_id, safe='')}/"
 
 
+def steps_prefix(workflow_id: str, run_id: str, stage_id: str) -> str:
+    """What the keys of a stage's spilled step results start with; it ends with a slash."""
+    return f"{stage_prefix(workflow_id, run_id, stage_id)}steps/"
+
+
 def storage_prefix(workflow_id: str, run_id: str, stage_id: str) -> str:
     """What the keys that a body stores by `ctx.storage` start with; it ends with a slash."""
     return f"{stage_prefix(workflow_id, run_id, stage_id)}storage/"
+
+
+def purge_prefixes(workflow_id: str, run_id: str) -> tuple[str, ...]:
+    """What the keys of all blobs of a run start with."""
+    return (run_prefix(workflow_id, run_id),)

@@ -17,14 +17,18 @@ from stagewright.errors import (
     StageTimeoutError,
     ValueNotSerializableError,
 )
-from stagewright.ports import ActivityEnding, ActivityOutcome, ActivityRun, BodyFailed
+from stagewright.ports import ActivityEnding, ActivityOutcome, ActivityRun, BodyFailed, BodyWaits
 from stagewright.runtime.abort import LinkedAbort
-from stagewright.runtime.blocking import BlockingContext, LoopPortal
-from stagewright.runtime.body_threads import BodyRaisedError, run_in_own_thread
+from stagewright.runtime.blocking import BlockingContext
+from stagewright.runtime.blocking_portal import LoopPortal
+from stagewright.runtime.body_ending import what_came_of
+from stagewright.runtime.body_threads import DEFAULT_CAP, BodyThreads
 from stagewright.runtime.contexts import AsyncContext
 from stagewright.runtime.failure import describe_exception
+from stagewright.runtime.fork_guard import ends_in_this_process
 from stagewright.runtime.reports import StageReports
 from stagewright.runtime.returned import read_returned
+from stagewright.runtime.steps.invocation import StepInvocation
 
 __all__ = ["LocalExecutor"]
 
@@ -34,13 +38,35 @@ _log: Final = logging.getLogger("stagewright.kernel")
 
 
 class LocalExecutor:
-    """Runs `async def` bodies on this event loop and plain `def` bodies in threads of their own."""
+    """Runs `async def` bodies on this event loop and plain `def` bodies in threads of their own.
+
+    Args:
+        abandoned_threads_cap: How many threads that nobody waits for any more are borne before `is_full`.
+    """
+
+    def __init__(self, *, abandoned_threads_cap: int = DEFAULT_CAP) -> None:
+        self._threads = BodyThreads(abandoned_threads_cap)
+
+    @property
+    def abandoned_threads(self) -> int:
+        """How many threads of plain bodies and steps go on after their time-out or cancellation."""
+        return self._threads.abandoned
+
+    @property
+    def abandoned_threads_cap(self) -> int:
+        """How many of them are borne."""
+        return self._threads.cap
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are so many that no more work should be taken."""
+        return self._threads.is_full
 
     async def run(self, activity: ActivityRun) -> ActivityOutcome:
         """Run a body to its end. Whatever it raises, and whatever its values don't fit, is the outcome."""
         reports = StageReports(activity)
         async with _logs_written_meanwhile(activity, reports):
-            ending = await _ending(activity, reports)
+            ending = await _ending(activity, reports, self._threads)
         return ActivityOutcome(
             ending=ending,
             progress=reports.progress,
@@ -49,7 +75,7 @@ class LocalExecutor:
         )
 
 
-async def _ending(activity: ActivityRun, reports: StageReports) -> ActivityEnding:
+async def _ending(activity: ActivityRun, reports: StageReports, threads: BodyThreads) -> ActivityEnding:
     stage = activity.stage
     try:
         given = stage.parse_input(activity.input)
@@ -59,54 +85,77 @@ async def _ending(activity: ActivityRun, reports: StageReports) -> ActivityEndin
         config = stage.parse_config(activity.config)
     except SchemaMismatchError as error:
         return _unfit(activity, InvalidConfigError(f"stage {stage.id!r}", error.problems), "INVALID_CONFIG")
-    try:
-        returned = await _invoke(activity, reports, given, config)
-    except StageTimeoutError as error:
-        retryable = (stage.retry or _DEFAULT_POLICY).allows(error)
-        described = describe_exception(error, code="STAGE_TIMEOUT", stage_id=stage.id)
-        return BodyFailed(error=described, retryable=retryable)
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
+    invocation = _Invocation(activity, reports, threads)
+    returned, raised = await what_came_of(invocation.run_body(given, config))
+    waits = _waiting(activity, invocation.steps, raised)
+    if waits is not None:
+        return waits
+    return _read(activity, returned) if raised is None else _failed(activity, raised)
+
+
+def _waiting(
+    activity: ActivityRun, steps: StepInvocation, raised: BaseException | None
+) -> BodyWaits | BodyFailed | None:
+    """What its steps decide about the ending of a body, whatever it returned or raised."""
+    if steps.fatal is not None:
+        return _failed(activity, steps.fatal)
+    if steps.suspension is not None:
+        if raised is not None:
+            steps.warn_of_dropped(raised)
+        return BodyWaits(step_id=steps.suspension.step_id, next_poll_at=steps.suspension.next_poll_at)
+    return None
+
+
+class _Invocation:
+    """One invocation of a body, within its time limit."""
+
+    def __init__(self, activity: ActivityRun, reports: StageReports, threads: BodyThreads) -> None:
+        timeout = activity.stage.timeout
+        self._seconds = None if timeout is None else timeout.total_seconds()
+        self._limit: asyncio.Timeout = asyncio.timeout(self._seconds)
+        self._abort = LinkedAbort(activity.abort)
+        self._activity = replace(activity, abort=self._abort)
+        self._reports = reports
+        self._threads = threads
+        self.steps = StepInvocation(self._activity, reports, threads, is_stopping=self._is_stopping)
+
+    async def run_body(self, given: Any, config: Any) -> object:
+        stage_id = self._activity.stage.id
+        try:
+            async with self._limit, self.steps:
+                returned = await self._call_body(given, config)
+        except TimeoutError:
+            if self._limit.expired() and self._seconds is not None:
+                raise StageTimeoutError(stage_id, self._seconds) from None
             raise
-        # The body cancelled itself, or let a cancellation of its own making out: that is its failure.
-        return _failed(activity, error)
-    except KeyboardInterrupt:
-        raise
-    except BodyRaisedError as raised:
-        return _failed(activity, raised.error)
-    except BaseException as error:
-        return _failed(activity, error)
-    return _read(activity, returned)
+        finally:
+            if self._limit.expired():
+                # A plain body goes on in its thread; this is how it learns that nobody waits for it any more.
+                self._abort.set("lease-lost")
+        if self._is_over() and self._seconds is not None:
+            # The body let its cancellation pass and returned after all, or blocked the loop and left no room for one.
+            raise StageTimeoutError(stage_id, self._seconds)
+        return returned
 
+    async def _call_body(self, given: Any, config: Any) -> object:
+        activity, stage = self._activity, self._activity.stage
+        if not stage.is_blocking:
+            context = AsyncContext(activity, self._reports, input=given, config=config, steps=self.steps)
+            with ends_in_this_process(f"stage {stage.id!r} of run {activity.run_id}"):
+                return await stage.execute(context)
+        portal = LoopPortal(asyncio.get_running_loop())
+        blocking = BlockingContext(
+            activity, self._reports, input=given, config=config, portal=portal, steps=self.steps
+        )
+        name = f"stagewright-{stage.id}-{activity.run_id}"
+        return await self._threads.run(lambda: stage.execute(blocking), name=name)
 
-async def _invoke(activity: ActivityRun, reports: StageReports, given: Any, config: Any) -> object:
-    stage = activity.stage
-    seconds = None if stage.timeout is None else stage.timeout.total_seconds()
-    limit = asyncio.timeout(seconds)
-    abort = LinkedAbort(activity.abort)
-    activity = replace(activity, abort=abort)
-    try:
-        async with limit:
-            if stage.is_blocking:
-                portal = LoopPortal(asyncio.get_running_loop())
-                blocking = BlockingContext(activity, reports, input=given, config=config, portal=portal)
-                name = f"stagewright-{stage.id}-{activity.run_id}"
-                returned = await run_in_own_thread(lambda: stage.execute(blocking), name=name)
-            else:
-                returned = await stage.execute(AsyncContext(activity, reports, input=given, config=config))
-    except TimeoutError:
-        if limit.expired() and seconds is not None:
-            raise StageTimeoutError(stage.id, seconds) from None
-        raise
-    finally:
-        if limit.expired():
-            # A plain body goes on in its thread; this is how it learns that nobody waits for it any more.
-            abort.set("lease-lost")
-    if limit.expired() and seconds is not None:
-        # The body let its cancellation pass and returned after all, too late.
-        raise StageTimeoutError(stage.id, seconds)
-    return returned
+    def _is_over(self) -> bool:
+        ends_at = self._limit.when()
+        return ends_at is not None and asyncio.get_running_loop().time() >= ends_at
+
+    def _is_stopping(self) -> bool:
+        return self._abort.is_set or self._limit.expired()
 
 
 def _read(activity: ActivityRun, returned: object) -> ActivityEnding:
@@ -128,8 +177,10 @@ def _unfit(activity: ActivityRun, error: Exception, code: str) -> BodyFailed:
 
 def _failed(activity: ActivityRun, error: BaseException) -> BodyFailed:
     policy = activity.stage.retry or _DEFAULT_POLICY
+    code = "STAGE_TIMEOUT" if isinstance(error, StageTimeoutError) else "STAGE_FAILED"
     return BodyFailed(
-        error=describe_exception(error, stage_id=activity.stage.id), retryable=policy.allows(error)
+        error=describe_exception(error, code=code, stage_id=activity.stage.id),
+        retryable=policy.allows(error),
     )
 
 

@@ -5,14 +5,15 @@ import math
 import threading
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, Final
 
 from pydantic_core import to_jsonable_python
 
-from stagewright.annotations import Actor, AnnotationInput, TypedKey
+from stagewright.annotations import Actor, AnnotationInput, annotation_problems
 from stagewright.errors import ValueNotSerializableError
 from stagewright.events import StageProgress
-from stagewright.json_values import Json, require_json, text_problem
+from stagewright.json_values import Json, require_json, shown, text_problem
 from stagewright.ports import ActivityRun
 from stagewright.records import LogLevel, LogRecord
 from stagewright.runtime.failure import storable
@@ -62,8 +63,14 @@ class StageReports:
         with self._lock:
             self._logs = [*lines, *self._logs]
 
-    def log(self, level: str, message: str, fields: Mapping[str, object]) -> None:
+    def log(self, level: str, message: str, fields: Mapping[str, object], *, id: str | None = None) -> None:
         """Add a line to the run's log, and hand it to the logger `stagewright.stage`.
+
+        Args:
+            level: debug, info, warn or error.
+            message: What it says.
+            fields: What it says besides.
+            id: The line's id; of several lines with one id the first is kept.
 
         Raises:
             ValueError: If the level is none of debug, info, warn and error.
@@ -73,7 +80,7 @@ class StageReports:
             raise ValueError(f"level={level!r} is not a log level; use debug, info, warn or error")
         activity, resources = self._activity, self._activity.resources
         line = LogRecord(
-            id=resources.ids.new_id(),
+            id=id or resources.ids.new_id(),
             run_id=activity.run_id,
             level=known[0],
             message=storable(str(message), _LONGEST_LINE),
@@ -117,28 +124,34 @@ class StageReports:
         """Keep annotations for the stage's outcome; None values are dropped.
 
         Raises:
-            ValueNotSerializableError: If a key, a value or the payload can't be stored.
+            ValueNotSerializableError: If a key, a value, the payload or the actor can't be stored.
         """
+        given = AnnotationInput(attributes=attributes, actor=actor, payload=payload, emit_event=emit_event)  # type: ignore[arg-type]  # values are looked at below
+        for problem in annotation_problems(given):
+            raise ValueNotSerializableError("an annotation", problem.path, problem.message)
         values: dict[str, Json] = {}
-        for key, value in attributes.items():
-            name = key.name if isinstance(key, TypedKey) else key
+        for name, value in given.attributes.items():
             if value is None:
                 continue
-            what = f"annotation {name!r}"
-            problem = "a key is text" if not isinstance(name, str) or not name else text_problem(name)
-            if problem is not None:
-                raise ValueNotSerializableError(what, "$", problem)
+            what = f"annotation {shown(name)}"
+            _refuse(text_problem(name), what)
             # A copy: the body may go on changing what it has said.
             values[name] = deepcopy(require_json(value, what=what))
         payload = deepcopy(require_json(payload, what="an annotation's payload"))
         for text in () if actor is None else (actor.kind, actor.id, actor.version):
-            problem = None if text is None else text_problem(text)
-            if problem is not None:
-                raise ValueNotSerializableError("an annotation's actor", "$", problem)
+            _refuse(None if text is None else text_problem(text), "an annotation's actor")
         if values:
-            added = AnnotationInput(attributes=values, actor=actor, payload=payload, emit_event=emit_event)
-            with self._lock:
-                self._annotations.append(added)
+            self.add_annotation(replace(given, attributes=values, payload=payload))
+
+    def add_annotation(self, annotation: AnnotationInput) -> None:
+        """Keep an annotation that can be stored as it is for the stage's outcome."""
+        with self._lock:
+            self._annotations.append(annotation)
+
+
+def _refuse(problem: str | None, what: str) -> None:
+    if problem is not None:
+        raise ValueNotSerializableError(what, "$", problem)
 
 
 def _loggable_fields(fields: Mapping[str, object]) -> dict[str, Json]:

@@ -1,6 +1,7 @@
 import threading
 from typing import TypeVar, overload
 
+from stagewright.errors import InvalidSettingError
 from stagewright.events import Event
 
 __all__ = ["CollectingEventSink"]
@@ -16,7 +17,11 @@ class CollectingEventSink:
 
         Args:
             max_retries: Refusals of one event until it becomes a dead letter.
+
+        Raises:
+            InvalidSettingError: If that is no number of times.
         """
+        _require_times("max_retries", max_retries)
         self.max_retries = max_retries
         self._lock = threading.Lock()
         self._events: list[Event] = []
@@ -50,7 +55,15 @@ class CollectingEventSink:
         Args:
             error: What `emit` raises.
             times: How many events to refuse; None refuses all until `accept` is called.
+
+        Raises:
+            InvalidSettingError: If the error can't be raised, or `times` is no number of times.
         """
+        given: object = error
+        if not isinstance(given, Exception):
+            raise InvalidSettingError("error", given, "must be an exception, such as ConnectionError('away')")
+        if times is not None:
+            _require_times("times", times)
         with self._lock:
             self._failure, self._failures_left = error, times
 
@@ -87,3 +100,8 @@ class CollectingEventSink:
             return None
         self._failures_left -= 1
         return self._failure
+
+
+def _require_times(setting: str, number: object) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise InvalidSettingError(setting, number, "must be a whole number, not below 0")

@@ -20,7 +20,7 @@ class FakeClock:
             start: Where it stands: aware, in any time zone.
 
         Raises:
-            InvalidDurationError: If the moment has no time zone.
+            InvalidDurationError: If it is no moment, has no time zone, or lies beyond the calendar.
         """
         self._lock = threading.Lock()
         self._now = _in_utc(start, "start")
@@ -45,7 +45,7 @@ class FakeClock:
         """Move to a moment, also to an earlier one.
 
         Raises:
-            InvalidDurationError: If the moment has no time zone.
+            InvalidDurationError: If it is no moment, has no time zone, or lies beyond the calendar.
         """
         moved = _in_utc(moment, "moment")
         with self._lock:
@@ -53,8 +53,15 @@ class FakeClock:
 
 
 def _in_utc(moment: datetime, field: str) -> datetime:
-    if moment.tzinfo is None:
+    if not isinstance(moment, datetime):
+        raise InvalidDurationError(
+            field, moment, "is no moment; write for instance datetime(2025, 1, 1, tzinfo=UTC)"
+        )
+    if moment.utcoffset() is None:
         raise InvalidDurationError(
             field, moment, "has no time zone; write for instance datetime(2025, 1, 1, tzinfo=UTC)"
         )
-    return moment.astimezone(UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        raise InvalidDurationError(field, moment, "lies beyond the calendar in UTC") from error

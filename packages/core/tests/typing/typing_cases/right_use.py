@@ -17,6 +17,7 @@ from stagewright.definitions import (
     StageContext,
     StageIds,
     StageResult,
+    StepRun,
     Suspend,
     Workflow,
     WorkflowBuilder,
@@ -52,6 +53,22 @@ async def load(ctx: StageContext[None]) -> list[str]:
     assert_type(ctx.input, None)
     assert_type(ctx.config, EmptyConfig)
     return []
+
+
+async def priced_later() -> Priced:
+    return Priced(total=1)
+
+
+async def priced_after(extra: int) -> Priced:
+    return Priced(total=extra)
+
+
+def name_of(run: StepRun) -> str:
+    return run.external_key
+
+
+def any_list() -> Any:
+    return [1]
 
 
 @stage("count")
@@ -120,6 +137,16 @@ async def later(ctx: StageContext[Priced], blocking: BlockingStageContext[Order,
     assert_type(ctx.require("price"), Any)
     assert_type(blocking.require(maybe), Priced | None)
     assert_type(count(blocking), int)
+    assert_type(await ctx.step.run("a", priced_later, retries=3, backoff={"factor": 2}), Priced)
+    assert_type(await ctx.step.run("b", name_of, lease="5m"), str)
+    await ctx.step.run("c", lambda number=1: number)
+    await ctx.step.run("d", lambda run: run.attempt)
+    await ctx.step.run("e", lambda extra=1: priced_after(extra))
+    assert_type(await ctx.step.run("f", any_list, returns=list[int]), list[int])
+    assert_type(await ctx.step.run("j", lambda extra=1: priced_after(extra), returns=Priced), Priced)
+    assert_type(blocking.step.run("g", priced_later), Priced)
+    assert_type(blocking.step.run("h", name_of), str)
+    assert_type(blocking.step.run("i", any_list, returns=Priced), Priced)
     assert_type(await ctx.storage.load("key", Priced), Priced)
     ctx.log("info", "priced", total=1)
     ctx.progress(50, "half", rows=3)

@@ -21,6 +21,9 @@ from stagewright.definitions import (
 def show(*values: object) -> None: ...
 
 
+def show_two(first: int, second: int) -> None: ...
+
+
 class Order(BaseModel):
     amounts: list[float]
 
@@ -85,9 +88,14 @@ async def later(ctx: StageContext[Priced], blocking: BlockingStageContext[Order,
     priced: Priced = ctx.optional(price)  # wrong
     ctx.require(5)  # wrong
     await blocking.storage.save("key", 1)  # wrong
+    await blocking.step.sleep("pause", "1s")  # wrong
+    blocking.step.run("a", int, retries="3")  # wrong
+    await ctx.step.run("a", int, on_reclaim="never")  # wrong
+    await ctx.step.run("a", show_two)  # wrong
+    text: str = await ctx.step.run("a", int)  # wrong
     ctx.input = Priced(total=1)  # wrong
     await price(ctx)  # wrong
-    show(total, priced)
+    show(total, priced, text)
 
 
 def annotate(ctx: StageContext[Order], key: TypedKey[float]) -> None:

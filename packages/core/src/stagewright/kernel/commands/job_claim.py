@@ -1,19 +1,18 @@
 """`job.claim`: take jobs, and start their stages in the same transaction where the transport can."""
 
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar
 
-from pydantic import Field
-
-from stagewright.kernel.command import Command, Id
+from stagewright.kernel.command import Command, Count, Id, ServedDefinitions
 from stagewright.kernel.context import KernelPorts
 from stagewright.kernel.procedures.execution import JobRef
 from stagewright.kernel.procedures.settle_job import Settlement, acknowledge
-from stagewright.kernel.procedures.start_stage import start_stage
+from stagewright.kernel.procedures.start_stage import resume_stage, start_stage
+from stagewright.kernel.procedures.unpack_jobs import unpack_jobs
+from stagewright.kernel.rules.waiting import is_due
 from stagewright.kernel.unit_of_work import UnitOfWork, in_transaction
 from stagewright.ports import JobTransport
-from stagewright.records import DequeuedJob, RunRecord, ServedDefinition, Serves, StoredStage
+from stagewright.records import DequeuedJob, RunRecord, Serves, StoredStage
 from stagewright.status import ACTIVE_STAGE_STATUSES, TERMINAL_RUN_STATUSES, Status
 
 __all__ = ["ClaimJobs", "ClaimJobsResult", "handle"]
@@ -30,6 +29,9 @@ class ClaimJobsResult:
 class ClaimJobs(Command[ClaimJobsResult]):
     """Take up to `limit` jobs for a worker.
 
+    A job whose payload lies in the blob store and can't be had fails as if its body had raised: it isn't among those
+    that are returned, and is tried again within its budget.
+
     Attributes:
         worker_id: Who takes them.
         limit: At most so many.
@@ -40,8 +42,8 @@ class ClaimJobs(Command[ClaimJobsResult]):
 
     worker_id: Id
     _: KW_ONLY
-    limit: Annotated[int, Field(strict=True, ge=0)] = 1
-    serves: Sequence[ServedDefinition] | Literal["all"] | None = None
+    limit: Count = 1
+    serves: ServedDefinitions = None
 
 
 async def handle(command: ClaimJobs, ports: KernelPorts) -> ClaimJobsResult:
@@ -51,27 +53,47 @@ async def handle(command: ClaimJobs, ports: KernelPorts) -> ClaimJobsResult:
         jobs = await ports.job_transport.dequeue(
             worker_id=command.worker_id, serves=serves, limit=command.limit
         )
-        return ClaimJobsResult(tuple(jobs))
-    return await in_transaction(ports, lambda unit: _claim(command, unit, serves))
+    else:
+        jobs = await _claimed(command, ports, serves)
+    return ClaimJobsResult(await unpack_jobs(ports, jobs))
 
 
-async def _claim(command: ClaimJobs, unit: UnitOfWork, serves: Serves) -> ClaimJobsResult:
+class _AnotherStructure(Exception):
+    """Among the jobs are some of a version that has another structure here than the one that is stored."""
+
+
+async def _claimed(command: ClaimJobs, ports: KernelPorts, serves: Serves) -> list[DequeuedJob]:
+    try:
+        return await in_transaction(ports, lambda unit: _claim(command, unit, serves))
+    except _AnotherStructure:
+        # What was taken is back in its place, and by now such versions aren't served.
+        return await _claimed(command, ports, ports.serves_of(command.serves))
+
+
+async def _claim(command: ClaimJobs, unit: UnitOfWork, serves: Serves) -> list[DequeuedJob]:
     transport = unit.jobs
     assert transport is not None  # the transport enlists, or this isn't called
     jobs = await transport.dequeue(worker_id=command.worker_id, serves=serves, limit=command.limit)
     if not jobs:
-        return ClaimJobsResult(())
+        return []
     loaded = await unit.tx.load_runs({job.run_id for job in jobs}, lock=True)
     runs = {one.run.id: one.run for one in loaded}
     stages = {(stage.run_id, stage.stage_id): stage for one in loaded for stage in one.stages}
     started = []
     for job in jobs:
         stage = stages.get((job.run_id, job.stage_id))
-        if await _startable(transport, job, runs.get(job.run_id), stage):
+        run = runs.get(job.run_id)
+        if run is not None and await unit.ports.has_another_structure(run, unit.tx):
+            if serves is not None:
+                raise _AnotherStructure
+            started.append(job)  # who claims everything gets it, and hands it back when it is executed
+        elif await _startable(transport, job, run, stage):
             if stage is not None and stage.status is not Status.SUSPENDED:
                 await start_stage(unit, stage)
+            elif stage is not None and is_due(stage, unit.now):
+                await resume_stage(unit, stage)
             started.append(job)
-    return ClaimJobsResult(tuple(started))
+    return started
 
 
 async def _startable(

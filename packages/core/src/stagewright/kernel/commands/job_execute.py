@@ -25,9 +25,11 @@ from stagewright.kernel.procedures.begin_execution import begin_execution
 from stagewright.kernel.procedures.execution import Execution, JobRef
 from stagewright.kernel.procedures.load_activity import load_activity
 from stagewright.kernel.procedures.record_outcome import Recorded, record_outcome
-from stagewright.kernel.procedures.settle_job import Settlement, acknowledge
+from stagewright.kernel.procedures.reset_steps import reset_owed_steps
+from stagewright.kernel.procedures.settle_job import Settlement, acknowledge, require_owned
 from stagewright.kernel.procedures.store_output import StoredOutput, discard_output, store_output
 from stagewright.kernel.rules.ghosts import GhostReason, ghost_of
+from stagewright.kernel.rules.waiting import is_due
 from stagewright.kernel.unit_of_work import UnitOfWork, in_transaction
 from stagewright.ports import ActivityOutcome, BodyFailed, BodyReturned
 from stagewright.records import ErrorRecord, RunRecord, StoredStage
@@ -134,9 +136,10 @@ async def _execute(command: ExecuteJob, ports: KernelPorts, keyed: KeyedCommand 
             path="$.workflow_id", message=f"run {run.id!r} is a run of workflow {run.workflow_id!r}"
         )
         raise InvalidCommandError(command.type, (problem,))
-    reason = ghost_of(run, workflow.definition_version)
+    is_another = await ports.has_another_structure(run, ports.persistence)
+    reason = ghost_of(run, workflow.definition_version, same_structure=not is_another)
     if reason is not None:
-        return _ghost(reason, _why_ghost(run, workflow))
+        return _ghost(reason, _why_ghost(ports, run, workflow))
     stage = workflow.stage(command.stage_id)
     record = next((one for one in stages if one.stage_id == stage.id), None)
     # All events of one dispatch share their cause.
@@ -146,8 +149,9 @@ async def _execute(command: ExecuteJob, ports: KernelPorts, keyed: KeyedCommand 
         return standing
     try:
         record = await _started(command, ports, run, workflow, stage, record, cause)
+        record = await reset_owed_steps(ports, record)
     except (RunNotRunningError, SupersededError) as overtaken:
-        return await _overtaken(ports, command.run_id, overtaken)
+        return await _overtaken(ports, command.run_id, command.job, overtaken)
     execution = Execution(
         run_id=run.id,
         workflow=workflow,
@@ -178,7 +182,7 @@ async def _standing_result(
         settlement = Settlement(kind="fail", error=str(record.error))
     elif record.status is Status.CANCELLED:
         return _ghost("orphan", f"stage {record.stage_id!r} is CANCELLED")
-    elif record.status is Status.SUSPENDED and _waits(record, ports.clock.now()):
+    elif record.status is Status.SUSPENDED and not is_due(record, ports.clock.now()):
         ended = False
         result = ExecuteJobResult(outcome="suspended", next_poll_at=record.next_poll_at)
         settlement = Settlement(kind="suspend", next_poll_at=record.next_poll_at)
@@ -189,10 +193,6 @@ async def _standing_result(
     if keyed is not None and ended:
         await keyed.complete(ports.persistence, result)
     return result
-
-
-def _waits(record: StoredStage, now: datetime) -> bool:
-    return record.next_poll_at is not None and record.next_poll_at > now
 
 
 async def _started(
@@ -207,8 +207,10 @@ async def _started(
     """Phase 1, unless the claim did it: the stage is RUNNING for everybody to see before its body starts."""
     if record is not None and record.status is Status.RUNNING and _advances(command, ports):
         return record
+    if command.job is not None and not ports.transport_enlists:
+        await require_owned(ports.job_transport, command.job)
     return await in_transaction(
-        ports, lambda unit: begin_execution(unit, run.id, workflow, stage), causation_id=cause
+        ports, lambda unit: begin_execution(unit, run.id, workflow, stage, command.job), causation_id=cause
     )
 
 
@@ -261,7 +263,7 @@ async def _record(
     except (RunNotRunningError, SupersededError) as overtaken:
         await discard_output(ports, stored)
         await _keep_logs(ports, outcome)
-        return await _overtaken(ports, execution.run_id, overtaken)
+        return await _overtaken(ports, execution.run_id, execution.job, overtaken)
 
 
 def _advances(command: ExecuteJob, ports: KernelPorts) -> bool:
@@ -286,7 +288,12 @@ def _ghost(reason: GhostReason, why: str) -> ExecuteJobResult:
     return ExecuteJobResult(outcome="failed", error=error, ghost=True, ghost_reason=reason)
 
 
-def _why_ghost(run: RunRecord, workflow: Workflow) -> str:
+def _why_ghost(ports: KernelPorts, run: RunRecord, workflow: Workflow) -> str:
+    if run.definition_version == workflow.definition_version and ports.known_definitions.differs(workflow):
+        return (
+            f"run {run.id!r} is {run.status} and pinned to version {run.definition_version!r} of workflow "
+            f"{workflow.id!r}, which is stored with another structure than this build has"
+        )
     if run.definition_version not in (None, workflow.definition_version):
         return (
             f"run {run.id!r} is {run.status} and pinned to version {run.definition_version!r} of workflow "
@@ -301,10 +308,13 @@ def _aborted(abort: AbortSignal) -> ExecuteJobResult:
 
 
 async def _overtaken(
-    ports: KernelPorts, run_id: str, error: RunNotRunningError | SupersededError
+    ports: KernelPorts, run_id: str, job: JobRef | None, error: RunNotRunningError | SupersededError
 ) -> ExecuteJobResult:
     if isinstance(error, SupersededError):
-        return _ghost("orphan", str(error))
+        # Another execution of the same delivery may have overtaken this one, or be lost by now: as long as the job
+        # is this delivery's, somebody has to look what became of the stage.
+        is_owned = job is not None and await ports.job_transport.touch(job.job_id, job.fence)
+        return _ghost("race" if is_owned else "orphan", str(error))
     status = await ports.persistence.get_run_status(run_id)
     return _ghost("orphan", f"run {run_id!r} is {status or 'gone'}; the outcome is discarded")
 

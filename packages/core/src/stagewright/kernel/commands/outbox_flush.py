@@ -5,22 +5,28 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import groupby
-from typing import Annotated, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
-from pydantic import Field
-
-from stagewright.errors import PartialDeliveryError
+from stagewright.duration import add_within_calendar
+from stagewright.errors import DeliveryTimeoutError, PartialDeliveryError
 from stagewright.events import event_of_record
-from stagewright.kernel.command import Command
+from stagewright.kernel.command import Command, PositiveCount
 from stagewright.kernel.context import KernelPorts
 from stagewright.kernel.rules.delivery import retry_delay
 from stagewright.records import EventRecord
+from stagewright.runtime.event_delivery import refusal_of
 from stagewright.runtime.failure import describe_exception
 
 __all__ = ["FlushOutbox", "FlushOutboxResult", "handle"]
 
 _CLAIM: Final = timedelta(seconds=60)
+_MARGIN: Final = timedelta(seconds=15)
+_PATIENCE: Final = 1.0
+"""Seconds; for so long a flush that is cancelled waits for the answer to its claim."""
+_MOST_SILENCE: Final = 3
+"""After so many deliveries in a row that got no answer in time, the rest of a flush is left to the next one."""
 _log: Final = logging.getLogger("stagewright.kernel")
 
 
@@ -49,7 +55,7 @@ class FlushOutbox(Command[FlushOutboxResult]):
 
     type: ClassVar[str] = "outbox.flush"
 
-    max_events: Annotated[int, Field(strict=True, gt=0)] = 100
+    max_events: PositiveCount = 100
 
 
 @dataclass(slots=True)
@@ -62,21 +68,9 @@ class _Tally:
 
 async def handle(command: FlushOutbox, ports: KernelPorts) -> FlushOutboxResult:
     """Claim events, deliver them run by run, and give back what was not delivered whatever happens."""
-    token = ports.ids.new_id()
-    now = ports.clock.now()
-    claimed = await ports.persistence.claim_unpublished_outbox_events(
-        command.max_events, token=token, now=now, claimed_until=now + _CLAIM
-    )
-    tally = _Tally()
-    open_ids = [event.id for event in claimed]
-    try:
-        for _, of_run in groupby(claimed, key=lambda event: event.run_id):
-            delivered = list(of_run)
-            await _deliver_run(ports, token, delivered, tally, held_until=now + _CLAIM)
-            del open_ids[: len(delivered)]
-    finally:
-        if open_ids:
-            await ports.persistence.release_outbox_events(open_ids, token=token)
+    flush = _Flush(ports, command.max_events)
+    await flush.deliver_all()
+    tally = flush.tally
     return FlushOutboxResult(
         published=tally.published,
         failed=tally.failed,
@@ -86,80 +80,146 @@ async def handle(command: FlushOutbox, ports: KernelPorts) -> FlushOutboxResult:
     )
 
 
-async def _deliver_run(
-    ports: KernelPorts, token: str, events: Sequence[EventRecord], tally: _Tally, *, held_until: datetime
-) -> None:
-    """Deliver one run's events in order, up to the first that the sink refuses; the rest waits behind it.
+class _Flush:
+    """One flush: what it has claimed under its token, and what became of that so far."""
 
-    The claim is renewed before an emit once half of it is over, so that nothing is handed out under an expired one.
-    """
-    accepted: list[str] = []
-    rest = list(events)
-    try:
-        while rest:
-            now = ports.clock.now()
-            if held_until - now < _CLAIM / 2:
-                held_until = now + _CLAIM
-                if not await ports.persistence.renew_outbox_claim(
-                    rest[0].run_id, token=token, now=now, claimed_until=held_until
-                ):
+    def __init__(self, ports: KernelPorts, max_events: int) -> None:
+        self.tally = _Tally()
+        self._ports = ports
+        self._max_events = max_events
+        self._token = ports.ids.new_id()
+        self._limit = ports.settings.delivery_timeout
+        self._claim = max(_CLAIM, self._limit + _MARGIN * 2)
+        self._runs: list[list[EventRecord]] = []
+        self._held_until = ports.clock.now()
+        self._silence = 0
+
+    async def deliver_all(self) -> None:
+        now = self._ports.clock.now()
+        self._held_until = add_within_calendar(now, self._claim)
+        claiming = asyncio.ensure_future(
+            self._ports.persistence.claim_unpublished_outbox_events(
+                self._max_events, token=self._token, now=now, claimed_until=self._held_until
+            )
+        )
+        try:
+            try:
+                await asyncio.shield(claiming)
+            finally:
+                # A claim that a cancellation left alone would keep others from these events.
+                self._runs = await _claimed(claiming)
+            while self._runs and self._silence < _MOST_SILENCE:
+                await self._deliver_run(self._runs[0].copy())
+                del self._runs[:1]
+        finally:
+            if self._runs:
+                left = [event.id for of_run in self._runs for event in of_run]
+                await self._ports.persistence.release_outbox_events(left, token=self._token)
+
+    async def _deliver_run(self, rest: list[EventRecord]) -> None:
+        """Deliver one run's events in order, up to the first that the sink refuses; the rest waits behind it."""
+        accepted: list[str] = []
+        try:
+            while rest:
+                if not await self._holds_claim(rest[0].run_id):
                     # Somebody else delivers this run by now, and will say what became of its events.
                     return
-            try:
-                await _emit(ports, rest[0])
-            except Exception as error:
-                await _mark(ports, token, accepted, tally)
-                await _refused(ports, token, rest, error, tally)
-                return
-            accepted.append(rest.pop(0).id)
-    finally:
-        await _mark(ports, token, accepted, tally)
+                began = self._ports.clock.now()
+                refusal = await refusal_of(partial(self._emit, rest[0]), self._limit)
+                if refusal is not None:
+                    await self._mark(accepted)
+                    await self._refused(rest, refusal, began)
+                    return
+                self._silence = 0
+                accepted.append(rest.pop(0).id)
+        finally:
+            await self._mark(accepted)
+
+    async def _holds_claim(self, run_id: str) -> bool:
+        """Renew all claims in time, so that nothing is handed out under one that ends before the sink has to answer."""
+        now = self._ports.clock.now()
+        if self._held_until - now >= self._limit + _MARGIN:
+            return True
+        until = add_within_calendar(now, self._claim)
+        lost = {
+            one
+            for one in [of_run[0].run_id for of_run in self._runs]
+            if not await self._ports.persistence.renew_outbox_claim(
+                one, token=self._token, now=now, claimed_until=until
+            )
+        }
+        self._held_until = until
+        self._runs[1:] = [of_run for of_run in self._runs[1:] if of_run[0].run_id not in lost]
+        return run_id not in lost
+
+    async def _emit(self, event: EventRecord) -> None:
+        await self._ports.event_sink.emit(event_of_record(event))
+
+    async def _mark(self, accepted: list[str]) -> None:
+        if accepted:
+            ids = accepted.copy()
+            accepted.clear()
+            self.tally.published += await self._ports.persistence.mark_outbox_events_published(
+                ids, token=self._token, now=self._ports.clock.now()
+            )
+
+    async def _refused(self, rest: Sequence[EventRecord], error: BaseException, began: datetime) -> None:
+        ports, head, behind = self._ports, rest[0], rest[1:]
+        described = str(describe_exception(error))
+        self.tally.errors.append(described)
+        delivered_to = head.delivered_to
+        if isinstance(error, PartialDeliveryError):
+            delivered_to = delivered_to.union(error.delivered)
+        now = ports.clock.now()
+        refusals = head.retry_count + 1
+        wait = retry_delay(refusals)
+        if _is_silence(error):
+            self._silence += 1
+            # Where several events get no answer, those that can be delivered come before their next attempt.
+            wait = max(wait, min(now - began, self._limit) * _MOST_SILENCE)
+            _log.warning("event %s (%s) of run %s: %s", head.id, head.type, head.run_id, described)
+        else:
+            self._silence = 0
+        if refusals >= ports.settings.max_retries:
+            moved = await ports.persistence.move_outbox_event_to_dlq(
+                head.id, token=self._token, error=described, delivered_to=delivered_to, now=now
+            )
+            self.tally.dead_lettered += int(moved)
+            _log.error(
+                "event %s of run %s is given up after %d %s: %s",
+                head.id,
+                head.run_id,
+                refusals,
+                "refusal" if refusals == 1 else "refusals",
+                described,
+            )
+        else:
+            recorded = await ports.persistence.record_outbox_failure(
+                head.id,
+                token=self._token,
+                error=described,
+                delivered_to=delivered_to,
+                now=now,
+                retry_at=add_within_calendar(now, wait),
+            )
+            self.tally.failed += int(recorded)
+        await ports.persistence.release_outbox_events([event.id for event in behind], token=self._token)
+        self.tally.failed += len(behind)
 
 
-async def _emit(ports: KernelPorts, event: EventRecord) -> None:
-    try:
-        await ports.event_sink.emit(event_of_record(event))
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        # The sink cancelled something of its own; that is a refusal like any other.
-        raise RuntimeError("the sink was cancelled") from error
-
-
-async def _mark(ports: KernelPorts, token: str, accepted: list[str], tally: _Tally) -> None:
-    if accepted:
-        ids = accepted.copy()
-        accepted.clear()
-        tally.published += await ports.persistence.mark_outbox_events_published(
-            ids, token=token, now=ports.clock.now()
-        )
-
-
-async def _refused(
-    ports: KernelPorts, token: str, rest: Sequence[EventRecord], error: Exception, tally: _Tally
-) -> None:
-    head, behind = rest[0], rest[1:]
-    described = str(describe_exception(error))
-    tally.errors.append(described)
-    delivered_to = head.delivered_to | (
-        error.delivered if isinstance(error, PartialDeliveryError) else frozenset()
+def _is_silence(error: BaseException) -> bool:
+    return isinstance(error, DeliveryTimeoutError) or (
+        isinstance(error, PartialDeliveryError) and error.timed_out
     )
-    now = ports.clock.now()
-    refusals = head.retry_count + 1
-    if refusals >= ports.settings.max_retries:
-        moved = await ports.persistence.move_outbox_event_to_dlq(
-            head.id, token=token, error=described, delivered_to=delivered_to, now=now
-        )
-        tally.dead_lettered += int(moved)
-        _log.error(
-            "event %s of run %s is given up after %d refusals: %s", head.id, head.run_id, refusals, described
-        )
-    else:
-        retry_at = now + retry_delay(refusals)
-        recorded = await ports.persistence.record_outbox_failure(
-            head.id, token=token, error=described, delivered_to=delivered_to, now=now, retry_at=retry_at
-        )
-        tally.failed += int(recorded)
-    await ports.persistence.release_outbox_events([event.id for event in behind], token=token)
-    tally.failed += len(behind)
+
+
+async def _claimed(claiming: "asyncio.Task[list[EventRecord]]") -> list[list[EventRecord]]:
+    """What was claimed, run by run; nothing if the answer is an error, or too late."""
+    if not claiming.done():
+        try:
+            await asyncio.wait({claiming}, timeout=_PATIENCE)
+        finally:
+            claiming.cancel()
+    if not claiming.done() or claiming.cancelled() or claiming.exception() is not None:
+        return []
+    return [list(of_run) for _, of_run in groupby(claiming.result(), key=lambda event: event.run_id)]

@@ -5,9 +5,10 @@ from typing import ClassVar
 
 from stagewright.events import WorkflowCancelled
 from stagewright.kernel.command import Command, Id, StorableText
+from stagewright.kernel.procedures.fail_stage import cancel_open_stages
 from stagewright.kernel.unit_of_work import UnitOfWork
-from stagewright.records import RunPatch, StagePatch
-from stagewright.status import ACTIVE_STAGE_STATUSES, TERMINAL_RUN_STATUSES, Status
+from stagewright.records import RunPatch
+from stagewright.status import TERMINAL_RUN_STATUSES, Status
 
 __all__ = ["CancelRun", "CancelRunResult", "handle"]
 
@@ -46,22 +47,6 @@ async def handle(command: CancelRun, unit: UnitOfWork) -> CancelRunResult:
         run.id,
         RunPatch(updated_at=unit.now, status=Status.CANCELLED, completed_at=unit.now, duration=duration),
     )
-    for stage in loaded[0].stages:
-        if stage.status in ACTIVE_STAGE_STATUSES:
-            await unit.tx.update_stage(
-                stage.id,
-                StagePatch(
-                    updated_at=unit.now, status=Status.CANCELLED, completed_at=unit.now, next_poll_at=None
-                ),
-            )
-    await _cancel_jobs(unit, run.id)
+    await cancel_open_stages(unit, run.id, loaded[0].stages)
     unit.emit(WorkflowCancelled(timestamp=unit.now, run_id=run.id, reason=command.reason))
-    unit.notify("cancellations")
     return CancelRunResult(True)
-
-
-async def _cancel_jobs(unit: UnitOfWork, run_id: str) -> None:
-    if unit.jobs is not None:
-        await unit.jobs.cancel_by_run(run_id)
-    else:
-        unit.after_commit(lambda: unit.ports.job_transport.cancel_by_run(run_id))

@@ -2,18 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, ClassVar, Literal
-
-from pydantic import Field
+from typing import ClassVar
 
 from stagewright.errors import StaleVersionError, TransientError
 from stagewright.events import WorkflowStarted
-from stagewright.kernel.command import Command, Id
+from stagewright.kernel.command import Command, Count, Id, ServedDefinitions
 from stagewright.kernel.procedures.advance_run import fail_run
 from stagewright.kernel.procedures.open_group import open_group
 from stagewright.kernel.unit_of_work import UnitOfWork
-from stagewright.records import ErrorRecord, LoadedRun, LogRecord, RunRecord, ServedDefinition, Serves
+from stagewright.records import (
+    ErrorRecord,
+    LoadedRun,
+    LogRecord,
+    RunPatch,
+    RunRecord,
+    Serves,
+)
 from stagewright.runtime.failure import describe_exception
+from stagewright.status import Status
 
 __all__ = ["ClaimPendingRuns", "ClaimPendingRunsResult", "ClaimedRun", "handle"]
 
@@ -54,8 +60,8 @@ class ClaimPendingRuns(Command[ClaimPendingRunsResult]):
 
     worker_id: Id
     _: KW_ONLY
-    max_claims: Annotated[int, Field(strict=True, ge=0)] = 10
-    serves: Sequence[ServedDefinition] | Literal["all"] | None = None
+    max_claims: Count = 10
+    serves: ServedDefinitions = None
 
 
 async def handle(command: ClaimPendingRuns, unit: UnitOfWork) -> ClaimPendingRunsResult:
@@ -99,12 +105,17 @@ async def _with_stages(unit: UnitOfWork, runs: Sequence[RunRecord]) -> list[Load
 
 
 async def _start(unit: UnitOfWork, loaded: LoadedRun, worker_id: str) -> ClaimedRun | None:
+    """Open the first group, unless the run can't be started, or has to wait for a build that has its structure."""
     run = loaded.run
     workflow = unit.ports.registry.get(run.workflow_id)
     if workflow is None:
         await _fail(
             unit, run, "WORKFLOW_NOT_FOUND", f"workflow {run.workflow_id!r} is not registered", worker_id
         )
+        return None
+    if await unit.ports.has_another_structure(run, unit.tx):
+        patch = RunPatch(updated_at=unit.now, status=Status.PENDING, started_at=None)
+        await unit.tx.update_run(run.id, patch)
         return None
     if not workflow.groups or not workflow.groups[0]:
         await _fail(unit, run, "EMPTY_STAGE_GRAPH", f"workflow {run.workflow_id!r} has no stages", worker_id)

@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from stagewright.annotations import AnnotationInput
+from stagewright.annotations import AnnotationInput, annotation_problems
 from stagewright.definitions import Workflow
 from stagewright.errors import (
-    DefinitionVersionConflictError,
     InvalidInputError,
     SchemaMismatchError,
     ValueNotSerializableError,
@@ -18,8 +17,9 @@ from stagewright.events import WorkflowCreated
 from stagewright.json_values import Json
 from stagewright.kernel.command import Command, Id
 from stagewright.kernel.procedures.annotate import annotate
+from stagewright.kernel.procedures.register_definition import register_definition
 from stagewright.kernel.unit_of_work import UnitOfWork
-from stagewright.records import DefinitionRecord, RunRecord
+from stagewright.records import RunRecord
 from stagewright.status import Status
 
 __all__ = ["CreateRun", "CreateRunResult", "handle"]
@@ -32,12 +32,20 @@ class CreateRunResult:
     Attributes:
         run_id: Its id.
         status: PENDING.
-        definition_version: The version it is pinned to.
+        definition_version: The version it is pinned to; None if SQL enqueued it under this key, and without a version.
     """
 
     run_id: str
     status: Status
-    definition_version: str
+    definition_version: str | None
+
+
+def _keepable(annotation: AnnotationInput) -> AnnotationInput:
+    # An instance isn't looked into by pydantic.
+    problems = annotation_problems(annotation)
+    if problems:
+        raise ValueError("; ".join(map(str, problems)))
+    return annotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +76,7 @@ class CreateRun(Command[CreateRunResult]):
     config: Mapping[str, Any] = field(default_factory=dict)
     priority: Annotated[int, Field(strict=True, ge=-32_768, le=32_767)] = 5
     idempotency_key: Id | None = None
-    annotations: Sequence[AnnotationInput] = ()
+    annotations: Sequence[Annotated[AnnotationInput, AfterValidator(_keepable)]] = ()
 
 
 async def handle(command: CreateRun, unit: UnitOfWork) -> CreateRunResult:
@@ -76,7 +84,7 @@ async def handle(command: CreateRun, unit: UnitOfWork) -> CreateRunResult:
     workflow = unit.ports.workflow(command.workflow_id)
     stored_input = _accepted_input(workflow, command.input)
     config = workflow.validate_config(command.config)
-    await _register_definition(workflow, unit)
+    await register_definition(workflow, unit)
     run = RunRecord(
         id=unit.ports.ids.new_id(),
         workflow_id=workflow.id,
@@ -104,22 +112,3 @@ def _accepted_input(workflow: Workflow, value: object) -> Json:
         raise InvalidInputError(subject, error.problems) from error
     except ValueNotSerializableError as error:
         raise InvalidInputError.of_unserializable(subject, error) from error
-
-
-async def _register_definition(workflow: Workflow, unit: UnitOfWork) -> None:
-    # Looked for first: an insert would hold the row, and with it every other creator, until this transaction ends.
-    stored = await unit.tx.get_definition(workflow.id, workflow.definition_version)
-    if stored is None:
-        stored = await unit.tx.insert_definition_if_absent(
-            DefinitionRecord(
-                workflow_id=workflow.id,
-                version=workflow.definition_version,
-                structure_hash=workflow.structure_hash,
-                snapshot=workflow.snapshot(),
-                created_at=unit.now,
-            )
-        )
-    if stored.structure_hash != workflow.structure_hash:
-        raise DefinitionVersionConflictError(
-            workflow.id, workflow.definition_version, stored.structure_hash, workflow.structure_hash
-        )

@@ -54,8 +54,8 @@ async def _advance(run_id: str, unit: UnitOfWork) -> Advance:
     if not loaded:
         raise RunNotFoundError(run_id)
     run, stages = loaded[0].run, loaded[0].stages
-    workflow = unit.ports.registry.get(run.workflow_id)
-    if workflow is None or run.definition_version not in (None, workflow.definition_version):
+    workflow = await unit.ports.served_workflow(run, unit.tx)
+    if workflow is None:
         return Advance("noop")
     if run.status is Status.PENDING and not stages:
         await unit.tx.update_run(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from stagewright.annotations import Actor, AnnotationInput
 from stagewright.errors import ValueNotSerializableError
 from stagewright.events import AnnotationCreated
-from stagewright.json_values import require_json, text_problem
+from stagewright.json_values import require_json, shown, text_problem
 from stagewright.kernel.unit_of_work import UnitOfWork
 from stagewright.records import AnnotationRecord
 
@@ -50,7 +50,7 @@ async def annotate(
 
 
 def _check(annotation: AnnotationInput, key: str) -> None:
-    what = f"annotation {key!r}"
+    what = f"annotation {shown(key)}"
     if not isinstance(key, str) or not key:
         raise ValueNotSerializableError(what, "$", "an annotation's key is text that isn't empty")
     actor = annotation.actor or Actor(kind="")

@@ -7,10 +7,11 @@ from stagewright.errors import StageOutputMissingError
 from stagewright.json_values import Json
 from stagewright.kernel.context import KernelPorts
 from stagewright.kernel.procedures.execution import Execution
+from stagewright.kernel.procedures.signal_inbox import StageSignals
 from stagewright.ports import ActivityRun, BodyFailed, StageResources
-from stagewright.records import ErrorRecord, RunRecord, StoredStage
+from stagewright.records import ErrorRecord, RunRecord, StepOwner, StoredStage
 from stagewright.runtime.claim_check import load_spilled
-from stagewright.runtime.keys import storage_prefix
+from stagewright.runtime.keys import steps_prefix, storage_prefix
 from stagewright.status import Status
 
 __all__ = ["load_activity"]
@@ -46,6 +47,7 @@ async def load_activity(
         return BodyFailed(
             error=ErrorRecord(code="INPUT_MISSING", message=message, stage_id=stage.id), retryable=False
         )
+    job = execution.job
     return ActivityRun(
         workflow=workflow,
         stage=stage,
@@ -60,11 +62,17 @@ async def load_activity(
         outputs=outputs,
         resume_state=record.suspended_state,
         abort=abort,
+        owner=None if job is None else StepOwner(job_id=job.job_id, deliveries=job.fence.deliveries),
         resources=StageResources(
             blob_store=ports.blob_store,
             storage_prefix=storage_prefix(workflow.id, run.id, stage.id),
             clock=ports.clock,
             ids=ports.ids,
+            random=ports.random,
+            step_ledger=ports.step_ledger,
+            signals=StageSignals(ports, run.id, stage.id),
+            steps_prefix=steps_prefix(workflow.id, run.id, stage.id),
+            spill_threshold_bytes=ports.settings.spill_threshold_bytes,
             services=ports.services,
             write_logs=ports.persistence.append_logs,
         ),

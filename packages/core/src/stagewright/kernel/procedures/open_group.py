@@ -5,12 +5,13 @@ from typing import Any
 
 from stagewright.definitions import Stage, Workflow
 from stagewright.json_values import Json
+from stagewright.kernel.procedures.archive_attempts import archived_attempts
 from stagewright.kernel.rules.failures import DEFAULT_RETRY_POLICY
 from stagewright.kernel.unit_of_work import UnitOfWork
 from stagewright.records import NewJob, RunRecord, StoredStage
 from stagewright.status import Status
 
-__all__ = ["new_stage", "open_group"]
+__all__ = ["job_for", "new_stage", "open_group"]
 
 
 async def open_group(
@@ -23,30 +24,31 @@ async def open_group(
         run: The run.
         workflow: Its workflow.
         group: The group, from 1.
-        existing: The run's stage records so far.
+        existing: The run's stage records so far, as this transaction leaves them.
 
     Returns:
         The ids of the jobs, in the order of the group's stages.
     """
     records = {record.stage_id: record for record in existing}
     job_ids = []
+    earlier = await archived_attempts(unit, run)
     for stage in workflow.groups[group - 1]:
         record = records.get(stage.id)
         if record is None:
-            record = new_stage(unit, run, workflow, stage)
+            record = new_stage(unit, run, workflow, stage, attempt=earlier.get(stage.id, 0) + 1)
             await unit.tx.create_stage(record)
         if record.status is Status.PENDING:
-            job = _job(unit, run, stage)
-            unit.enqueue(job, stage_record_id=record.id)
+            job = job_for(unit, run, stage)
+            unit.enqueue(job, stage_record_id=record.id, version=record.version)
             job_ids.append(job.id)
     unit.notify("jobs")
     return tuple(job_ids)
 
 
 def new_stage(
-    unit: UnitOfWork, run: RunRecord, workflow: Workflow, stage: Stage[Any, Any, Any]
+    unit: UnitOfWork, run: RunRecord, workflow: Workflow, stage: Stage[Any, Any, Any], *, attempt: int
 ) -> StoredStage:
-    """The record of a stage that is about to be wanted for the first time."""
+    """The record of a stage that is about to be wanted, for the first time or again after a redrive."""
     return StoredStage(
         id=unit.ports.ids.new_id(),
         run_id=run.id,
@@ -54,13 +56,15 @@ def new_stage(
         stage_name=stage.name,
         stage_number=workflow.plan.stage_number(stage.id),
         execution_group=workflow.plan.group_of(stage.id),
+        attempt=attempt,
         created_at=unit.now,
         updated_at=unit.now,
         job_enqueued_at=unit.now if unit.jobs is not None else None,
     )
 
 
-def _job(unit: UnitOfWork, run: RunRecord, stage: Stage[Any, Any, Any]) -> NewJob:
+def job_for(unit: UnitOfWork, run: RunRecord, stage: Stage[Any, Any, Any]) -> NewJob:
+    """The job that a stage of a run wants."""
     policy = stage.retry or DEFAULT_RETRY_POLICY
     config: Json = run.config.get(stage.id)
     return NewJob(

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from stagewright.definitions import RetryPolicy
 from stagewright.duration import add_duration
 from stagewright.errors import InvalidDurationError, RunNotRunningError, SupersededError
 from stagewright.events import (
@@ -23,7 +22,7 @@ from stagewright.kernel.procedures.settle_job import Settlement, settle_job
 from stagewright.kernel.procedures.store_output import StoredOutput
 from stagewright.kernel.rules.failures import GiveUp, TryAgain, judge_failure
 from stagewright.kernel.unit_of_work import UnitOfWork
-from stagewright.ports import ActivityOutcome, BodyFailed, BodyReturned, BodySuspended
+from stagewright.ports import ActivityOutcome, BodyFailed, BodyReturned, BodySuspended, BodyWaits
 from stagewright.records import (
     ErrorRecord,
     LogLevel,
@@ -122,6 +121,8 @@ async def _ending(
             except InvalidDurationError as error:
                 described = describe_exception(error, code="INVALID_OUTPUT", stage_id=record.stage_id)
                 return await _failed(unit, execution, record, BodyFailed(error=described, retryable=False))
+        case BodyWaits() as waits:
+            return _waiting(unit, record, waits)
         case BodyFailed() as failed:
             return await _failed(unit, execution, record, failed)
 
@@ -137,6 +138,7 @@ def _completed(
         duration=duration,
         error=None,
         next_poll_at=None,
+        waiting_step_id=None,
         metrics=returned.metrics,
         output=stored.output,
         output_claim=stored.output_claim,
@@ -169,8 +171,38 @@ def _suspended(unit: UnitOfWork, record: StoredStage, suspended: BodySuspended) 
         next_poll_at=next_poll_at,
         poll_interval=suspended.poll_interval,
         max_wait_until=None if limit is None else add_duration(unit.now, limit, field="max_wait"),
+        waiting_step_id=None,
     )
-    events = (
+    return _Ending(
+        recorded=Recorded(outcome="suspended", next_poll_at=next_poll_at),
+        patch=patch,
+        settlement=Settlement(kind="suspend", next_poll_at=next_poll_at),
+        events=_told_of_suspension(unit, record, next_poll_at),
+    )
+
+
+def _waiting(unit: UnitOfWork, record: StoredStage, waits: BodyWaits) -> _Ending:
+    # Another look at the same step is no news.
+    is_news = record.waiting_step_id != waits.step_id
+    # A signal that came since the body began may have been overlooked by it.
+    next_poll_at = min(waits.next_poll_at, record.nudged_at or waits.next_poll_at)
+    return _Ending(
+        recorded=Recorded(outcome="suspended", next_poll_at=next_poll_at),
+        patch=StagePatch(
+            updated_at=unit.now,
+            status=Status.SUSPENDED,
+            error=None,
+            next_poll_at=next_poll_at,
+            waiting_step_id=waits.step_id,
+            nudged_at=None,
+        ),
+        settlement=Settlement(kind="suspend", next_poll_at=next_poll_at),
+        events=_told_of_suspension(unit, record, next_poll_at) if is_news else (),
+    )
+
+
+def _told_of_suspension(unit: UnitOfWork, record: StoredStage, next_poll_at: datetime) -> tuple[Event, ...]:
+    return (
         StageSuspended(
             timestamp=unit.now,
             run_id=record.run_id,
@@ -180,22 +212,15 @@ def _suspended(unit: UnitOfWork, record: StoredStage, suspended: BodySuspended) 
         ),
         WorkflowSuspended(timestamp=unit.now, run_id=record.run_id, stage_id=record.stage_id),
     )
-    return _Ending(
-        recorded=Recorded(outcome="suspended", next_poll_at=next_poll_at),
-        patch=patch,
-        settlement=Settlement(kind="suspend", next_poll_at=next_poll_at),
-        events=events,
-    )
 
 
 async def _failed(unit: UnitOfWork, execution: Execution, record: StoredStage, failed: BodyFailed) -> _Ending:
-    policy: RetryPolicy | None = execution.stage.retry
     earlier, most = await _budget(unit, execution)
     verdict = judge_failure(
         earlier_failures=earlier,
         max_attempts=most,
         retryable=failed.retryable,
-        policy=policy,
+        policy=execution.stage.retry,
         jitter=unit.ports.random.uniform,
     )
     duration = unit.now - (record.started_at or unit.now)
@@ -210,6 +235,7 @@ async def _failed(unit: UnitOfWork, execution: Execution, record: StoredStage, f
                     attempt=record.attempt + 1,
                     error=failed.error,
                     duration=duration,
+                    waiting_step_id=None,
                 ),
                 settlement=Settlement(kind="fail", error=str(failed.error), retry=True, delay=delay),
                 events=(
@@ -234,6 +260,7 @@ async def _failed(unit: UnitOfWork, execution: Execution, record: StoredStage, f
                     completed_at=unit.now,
                     error=failed.error,
                     duration=duration,
+                    waiting_step_id=None,
                 ),
                 settlement=Settlement(kind="fail", error=str(failed.error)),
                 events=(

@@ -7,10 +7,10 @@ from typing import Literal
 from stagewright.errors import SupersededError
 from stagewright.kernel.procedures.execution import JobRef
 from stagewright.kernel.unit_of_work import UnitOfWork
-from stagewright.ports import JobQueue
+from stagewright.ports import JobLeases, JobQueue
 from stagewright.records import Acknowledgement
 
-__all__ = ["Settlement", "acknowledge", "settle_job"]
+__all__ = ["Settlement", "acknowledge", "require_owned", "settle_job"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,3 +59,13 @@ async def acknowledge(queue: JobQueue, job: JobRef, settlement: Settlement) -> A
             return await queue.fail(
                 job.job_id, settlement.error, retry=settlement.retry, delay=settlement.delay, fence=job.fence
             )
+
+
+async def require_owned(leases: JobLeases, job: JobRef) -> None:
+    """Refuse a delivery that isn't the job's last one.
+
+    Raises:
+        SupersededError: If the delivery doesn't own the job any more.
+    """
+    if not await leases.touch(job.job_id, job.fence):
+        raise SupersededError(job.job_id)

@@ -1,11 +1,13 @@
 """Marking a stage as started."""
 
+from dataclasses import replace
+
 from stagewright.events import StageStarted
 from stagewright.kernel.unit_of_work import UnitOfWork
 from stagewright.records import StagePatch, StoredStage
 from stagewright.status import Status
 
-__all__ = ["start_stage"]
+__all__ = ["resume_stage", "start_stage"]
 
 
 async def start_stage(unit: UnitOfWork, stage: StoredStage) -> None:
@@ -13,7 +15,13 @@ async def start_stage(unit: UnitOfWork, stage: StoredStage) -> None:
     await unit.tx.update_stage(
         stage.id,
         StagePatch(
-            updated_at=unit.now, status=Status.RUNNING, started_at=unit.now, completed_at=None, duration=None
+            updated_at=unit.now,
+            status=Status.RUNNING,
+            started_at=unit.now,
+            completed_at=None,
+            duration=None,
+            # Signals that came before now are seen by the body.
+            nudged_at=None,
         ),
     )
     unit.emit(
@@ -25,3 +33,16 @@ async def start_stage(unit: UnitOfWork, stage: StoredStage) -> None:
             stage_number=stage.stage_number,
         )
     )
+
+
+async def resume_stage(unit: UnitOfWork, stage: StoredStage) -> StoredStage:
+    """Make a SUSPENDED stage RUNNING again: it goes on, so it isn't said to start anew.
+
+    Returns:
+        The record as it is now.
+    """
+    await unit.tx.update_stage(
+        stage.id,
+        StagePatch(updated_at=unit.now, status=Status.RUNNING, next_poll_at=None, nudged_at=None),
+    )
+    return replace(stage, status=Status.RUNNING, next_poll_at=None, nudged_at=None, updated_at=unit.now)
