@@ -1,20 +1,32 @@
 """Databases with fresh tables, kernels over them, and crowds of workers that work runs off."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
-from contextlib import AsyncExitStack
+import uuid
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from random import Random
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from sqlalchemy import Executable
 
 from stagewright import Kernel, Workflow, WorkflowRegistry
 from stagewright.commands import ClaimJobs, ClaimPendingRuns, FlushOutbox
 from stagewright.hosting.job_runner import run_job
 from stagewright.records import RunRecord
 from stagewright.status import TERMINAL_RUN_STATUSES, Status
-from stagewright.testing import CollectingEventSink
+from stagewright.testing import CollectingEventSink, assert_consistent
 from stagewright_persistence_sqlalchemy import (
     Database,
     SqlAlchemyBlobStore,
@@ -23,26 +35,159 @@ from stagewright_persistence_sqlalchemy import (
     SqlAlchemyStepLedger,
     create_engine,
 )
-from stagewright_persistence_sqlalchemy.sessions import Sessions
+from stagewright_persistence_sqlalchemy.rows import Row
+from stagewright_persistence_sqlalchemy.sessions import Session, Sessions
 from stagewright_persistence_sqlalchemy.tables import metadata
+from stagewright_test_support.servers import MariadbDatabases, PostgresDatabases
 
 _PATIENCE = 90.0
 _ENDINGS = ("workflow:completed", "workflow:failed", "workflow:cancelled")
 
 
+class _Crash(BaseException):
+    """Ends the caller like the end of its process would: nobody catches it to go on."""
+
+
+class _Points:
+    """The places of transactions where their callers may end; at one of them one does.
+
+    Attributes:
+        crash: What is raised there.
+        passed: The places that were passed by.
+    """
+
+    crash = _Crash
+
+    def __init__(self) -> None:
+        self.passed: list[str] = []
+        self._fatal = 0
+        self._for_good = False
+
+    def around(self, sessions: Sessions) -> Sessions:
+        """Sessions that pass by."""
+        return _FragileSessions(sessions, self)
+
+    def begin(self, fatal: int, *, for_good: bool = False) -> None:
+        """Count anew, up to the fatal place; 0 is none. With `for_good` every later place is fatal too."""
+        self.passed, self._fatal, self._for_good = [], fatal, for_good
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the fatal place has come."""
+        return 0 < self._fatal <= len(self.passed)
+
+    def pass_by(self, place: str) -> None:
+        self.passed.append(place)
+        if len(self.passed) == self._fatal or (self._for_good and self.is_dead):
+            raise _Crash(place)
+
+
+class _FragileSessions:
+    """Sessions whose writing ones pass by points: around each call, and before and after the commit."""
+
+    def __init__(self, sessions: Sessions, points: _Points) -> None:
+        self._sessions = sessions
+        self._points = points
+        self.reading = sessions.reading
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[Session]:
+        async with self._sessions.writing() as session:
+            self._points.pass_by("begun")
+            yield _FragileSession(session, self._points)
+            self._points.pass_by("before the commit")
+        self._points.pass_by("committed")
+
+
+class _FragileSession:
+    def __init__(self, session: Session, points: _Points) -> None:
+        self._session = session
+        self._points = points
+
+    @property
+    def can_restart(self) -> bool:
+        return self._session.can_restart
+
+    async def restart(self) -> None:
+        await self._around("restart", self._session.restart())
+
+    async def fetch(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
+        rows: list[Row] = await self._around("fetch", self._session.fetch(statement, parameters))
+        return rows
+
+    async def finish_with(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
+        # As a transaction of several statements: one that is a single statement has no points to end at.
+        return await self.fetch(statement, parameters)
+
+    async def execute(self, statement: Executable, parameters: Mapping[str, Any]) -> int:
+        count: int = await self._around("execute", self._session.execute(statement, parameters))
+        return count
+
+    async def execute_all(
+        self, statements: Sequence[tuple[Executable, Sequence[Mapping[str, Any]]]]
+    ) -> list[list[int]]:
+        counts: list[list[int]] = await self._around("execute_all", self._session.execute_all(statements))
+        return counts
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncIterator[None]:
+        async with self._session.savepoint():
+            self._points.pass_by("savepoint")
+            yield
+            self._points.pass_by("before the release")
+        self._points.pass_by("released")
+
+    async def _around(self, name: str, call: Any) -> Any:  # Any: a coroutine of one of three results
+        try:
+            self._points.pass_by(f"before {name}")
+            answer = await call
+        finally:
+            call.close()
+        self._points.pass_by(f"after {name}")
+        return answer
+
+
+@pytest.fixture
+def points() -> _Points:
+    """Places where a caller may end, in a database opened with `open_database(url, wrap=points.around)`."""
+    return _Points()
+
+
 @pytest.fixture(params=["sqlite", "asyncpg"])
 def way(request: pytest.FixtureRequest) -> str:
-    """The database and its driver: `sqlite`, `asyncpg` or `psycopg`."""
+    """The database and driver: `sqlite`, `mariadb`, `asyncpg`, `psycopg`, or `… through pgbouncer` of these two."""
     return str(request.param)
 
 
 @pytest.fixture
 def url(way: str, request: pytest.FixtureRequest) -> str:
     """Where the test's database is."""
-    if way == "sqlite":
-        return str(request.getfixturevalue("sqlite_url"))
-    plain: str = request.getfixturevalue("postgres_url")
-    return plain.replace("postgresql://", f"postgresql+{way}://")
+    if way in ("sqlite", "mariadb"):
+        return str(request.getfixturevalue(f"{way}_url"))
+    driver, _, pooler = way.partition(" through ")
+    plain: str = request.getfixturevalue(f"{pooler or 'postgres'}_url")
+    return plain.replace("postgresql://", f"postgresql+{driver}://") + "?pgbouncer=true" * bool(pooler)
+
+
+@pytest.fixture
+def new_database(request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
+    """`new_database(way)`: the URL of an empty database of the test's own; of SQLite there is one."""
+    with ExitStack() as made:
+
+        def make(way: str) -> str:
+            if way == "sqlite":
+                return str(request.getfixturevalue("sqlite_url"))
+            name = f"empty_{uuid.uuid4().hex[:12]}"
+            databases: MariadbDatabases | PostgresDatabases
+            if way == "mariadb":
+                databases = MariadbDatabases.at(request.getfixturevalue("mariadb_url"))
+            else:
+                databases = PostgresDatabases.at(request.getfixturevalue("postgres_url"))
+            made.callback(databases.drop, name)
+            scheme = way if way == "postgresql" else f"postgresql+{way}"
+            return databases.create(name).replace("postgresql://", f"{scheme}://")
+
+        yield make
 
 
 @pytest_asyncio.fixture
@@ -91,8 +236,25 @@ def sink() -> CollectingEventSink:
     return CollectingEventSink()
 
 
+@pytest_asyncio.fixture
+async def kernels(
+    request: pytest.FixtureRequest, open_database: Callable[..., Database]
+) -> AsyncIterator[list[Kernel]]:
+    """The kernels of a test; what they leave behind fits together, unless the test is marked `tampers`."""
+    made: list[Kernel] = []
+    yield made
+    if request.node.get_closest_marker("tampers") is None:
+        for kernel in {str(_url_of(kernel)): kernel for kernel in made}.values():
+            await assert_consistent(kernel)
+
+
+def _url_of(kernel: Kernel) -> object:
+    persistence = kernel.ports.persistence
+    return persistence.database.engine.url if isinstance(persistence, SqlAlchemyPersistence) else persistence
+
+
 @pytest.fixture
-def make_kernel(sink: CollectingEventSink) -> Callable[..., Kernel]:
+def make_kernel(sink: CollectingEventSink, kernels: list[Kernel]) -> Callable[..., Kernel]:
     """`make_kernel(database, *workflows, **arguments)`: a kernel whose ports are all in that database."""
 
     def make(database: Database, *workflows: Workflow, **arguments: Any) -> Kernel:
@@ -105,7 +267,9 @@ def make_kernel(sink: CollectingEventSink) -> Callable[..., Kernel]:
             "clock": database.clock,
             "registry": WorkflowRegistry(workflows),
         }
-        return Kernel(**(given | arguments))
+        kernel = Kernel(**(given | arguments))
+        kernels.append(kernel)
+        return kernel
 
     return make
 

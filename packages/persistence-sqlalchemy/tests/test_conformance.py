@@ -1,12 +1,14 @@
 """The conformance suite on every database, driver and way of sending statements."""
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from sqlalchemy import text
+from sqlalchemy import make_url, text
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from stagewright.ports import BlobStore, JobTransport, Persistence, StepLedger
 from stagewright_conformance import (
@@ -14,31 +16,43 @@ from stagewright_conformance import (
     BlobListingSuite,
     BlobStreamSuite,
     BlobSuite,
+    BorrowedSessionSuite,
+    CallersSession,
     Capabilities,
     DefinitionSuite,
+    HeartbeatSuite,
     IdempotencySuite,
     IsolationSuite,
     JobAcknowledgementSuite,
     JobAdminSuite,
     JobFenceSuite,
     JobLeaseSuite,
+    JobListingSuite,
+    JobOutlookSuite,
     JobQueueSuite,
+    JobResumptionSuite,
     LoadedRunSuite,
     LogSuite,
+    OpenSession,
     OutboxDeliverySuite,
     OutboxSuite,
+    OutlookSuite,
+    PurgeSuite,
     RowLockSuite,
     RunClaimSuite,
     RunReaderSuite,
     RunSuite,
     SavepointSuite,
     Scale,
+    SignalSuite,
     StageSuite,
     StepEnlistmentSuite,
     StepLedgerSuite,
     StepListingSuite,
+    StuckRunSuite,
     TransactionSuite,
     TransportEnlistmentSuite,
+    WaitingStageSuite,
     WakeUpSuite,
 )
 from stagewright_persistence_sqlalchemy import (
@@ -49,6 +63,7 @@ from stagewright_persistence_sqlalchemy import (
     SqlAlchemyStepLedger,
     create_engine,
 )
+from stagewright_persistence_sqlalchemy.plugin import stagewright_conformance_targets
 from stagewright_persistence_sqlalchemy.sqlalchemy_sessions import SqlAlchemySessions
 from stagewright_persistence_sqlalchemy.tables import metadata
 
@@ -60,6 +75,8 @@ WAYS = (
         "asyncpg through sqlalchemy", marks=[TARGET("PostgreSQL, SQLAlchemy"), pytest.mark.thorough]
     ),
     pytest.param("psycopg", marks=[TARGET("PostgreSQL, psycopg"), pytest.mark.thorough]),
+    pytest.param("asyncpg through pgbouncer", marks=[TARGET("PostgreSQL, PgBouncer"), pytest.mark.thorough]),
+    pytest.param("mariadb", marks=[TARGET("MariaDB, asyncmy"), pytest.mark.thorough]),
 )
 READY: set[str] = set()
 
@@ -75,26 +92,35 @@ class OnDatabase:
     async def database(self, way: str, request: pytest.FixtureRequest) -> AsyncIterator[Database]:
         if way == "sqlite":
             url = request.getfixturevalue("sqlite_url")
+        elif way == "mariadb":
+            url = request.getfixturevalue("mariadb_url")
         else:
             driver = "psycopg" if way == "psycopg" else "asyncpg"
-            url = request.getfixturevalue("postgres_url").replace("postgresql://", f"postgresql+{driver}://")
+            pooled = "pgbouncer" in way
+            url = request.getfixturevalue("pgbouncer_url" if pooled else "postgres_url")
+            url = url.replace("postgresql://", f"postgresql+{driver}://") + "?pgbouncer=true" * pooled
         engine = create_engine(url)
-        sessions = SqlAlchemySessions(engine) if "through" in way else None
+        sessions = SqlAlchemySessions(engine) if "sqlalchemy" in way else None
         database = Database(engine, sessions=sessions)
+        # Every driver is given the same server database, which has its tables since the first of them.
+        place = make_url(url).database or url
         async with engine.begin() as connection:
-            if url in READY:
+            if place not in READY:
+                await connection.run_sync(metadata.create_all)
+            elif way == "mariadb":
+                for table in reversed(metadata.sorted_tables):
+                    await connection.execute(table.delete())
+            else:
                 names = ", ".join(metadata.tables)
                 await connection.execute(text(f"TRUNCATE {names} RESTART IDENTITY CASCADE"))
-            else:
-                await connection.run_sync(metadata.create_all)
         if way != "sqlite":
-            READY.add(url)
+            READY.add(place)
         yield database
         await database.close()
 
     @pytest.fixture
     def capabilities(self, way: str) -> Capabilities:
-        return Capabilities(concurrent_writers=way != "sqlite")
+        return Capabilities(concurrent_writers=way != "sqlite", wake_ups="pgbouncer" not in way)
 
     @pytest.fixture
     def scale(self) -> Scale:
@@ -103,6 +129,15 @@ class OnDatabase:
     @pytest.fixture
     def persistence(self, database: Database) -> Persistence:
         return SqlAlchemyPersistence(database)
+
+    @pytest.fixture
+    def open_session(self, database: Database) -> OpenSession:
+        @asynccontextmanager
+        async def opened() -> AsyncIterator[CallersSession]:
+            async with AsyncSession(database.engine) as session:
+                yield CallersSession(session, session.commit)
+
+        return opened
 
     @pytest.fixture
     def competitor(self, database: Database) -> Persistence:
@@ -200,6 +235,21 @@ class TestIdempotency(OnDatabase, IdempotencySuite):
     pass
 
 
+class TestSignals(OnDatabase, SignalSuite):
+    pass
+
+
+class TestBorrowedSessions(OnDatabase, BorrowedSessionSuite):
+    # On MariaDB every session of a caller's is refused, which `test_mariadb.py` looks at.
+    @pytest.fixture(params=[one for one in WAYS if one.values != ("mariadb",)])
+    def way(self, request: pytest.FixtureRequest) -> str:
+        return str(request.param)
+
+
+class TestPurges(OnDatabase, PurgeSuite):
+    pass
+
+
 class TestRunReader(OnDatabase, RunReaderSuite):
     pass
 
@@ -220,7 +270,27 @@ class TestJobLeases(OnDatabase, JobLeaseSuite):
     pass
 
 
+class TestHeartbeats(OnDatabase, HeartbeatSuite):
+    pass
+
+
+class TestJobResumptions(OnDatabase, JobResumptionSuite):
+    pass
+
+
+class TestWaitingStages(OnDatabase, WaitingStageSuite):
+    pass
+
+
+class TestStuckRuns(OnDatabase, StuckRunSuite):
+    pass
+
+
 class TestJobAdmin(OnDatabase, JobAdminSuite):
+    pass
+
+
+class TestJobListing(OnDatabase, JobListingSuite):
     pass
 
 
@@ -229,6 +299,23 @@ class TestTransportEnlistment(OnDatabase, TransportEnlistmentSuite):
 
 
 class TestWakeUps(OnDatabase, WakeUpSuite):
+    @pytest_asyncio.fixture
+    async def database_of_another_process(self, database: Database) -> AsyncIterator[Database]:
+        other = Database(create_engine(database.engine.url.render_as_string(hide_password=False)))
+        yield other
+        await other.close()
+
+    @pytest.fixture
+    def competitor(self, database_of_another_process: Database) -> Persistence:
+        # Told by the database alone.
+        return SqlAlchemyPersistence(database_of_another_process)
+
+
+class TestOutlook(OnDatabase, OutlookSuite):
+    pass
+
+
+class TestJobOutlook(OnDatabase, JobOutlookSuite):
     pass
 
 
@@ -254,3 +341,8 @@ class TestBlobListing(OnDatabase, BlobListingSuite):
 
 class TestBlobStreams(OnDatabase, BlobStreamSuite):
     pass
+
+
+def test_the_suite_runs_on_every_target_that_the_plugin_names() -> None:
+    names = {target.name for target in stagewright_conformance_targets()}
+    assert names <= {str(mark.args[0]) for way in WAYS for mark in way.marks if mark.name == TARGET.name}

@@ -2,15 +2,13 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
 from stagewright.cli.application import run_application
 from stagewright_persistence_sqlalchemy.schema import HEAD
-from stagewright_test_support.servers import PostgresDatabases
 
 Db = Callable[..., tuple[int, str, str]]
 
@@ -28,21 +26,17 @@ def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     return run
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest) -> Iterator[str]:
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
+def url(request: pytest.FixtureRequest, new_database: Callable[[str], str]) -> str:
     """An empty database."""
-    if request.param == "sqlite":
-        yield request.getfixturevalue("sqlite_url")
-        return
-    databases = PostgresDatabases.at(request.getfixturevalue("postgres_url"))
-    name = f"command_{uuid4().hex[:12]}"
-    yield databases.create(name)
-    databases.drop(name)
+    return new_database(request.param)
 
 
 def test_a_database_from_nothing_to_its_schema(db: Db, url: str) -> None:
-    missing = f"stagewright: {url} has no Stagewright schema yet; run `stagewright db upgrade '{url}'`\n"
-    assert db("check", url) == (1, "", missing)
+    missing = f"{url} has no Stagewright schema yet; run"
+    if url.startswith("sqlite"):
+        missing = f"there is no such file as {url} names; check its path, or make it with"
+    assert db("check", url) == (1, "", f"stagewright: {missing} `stagewright db upgrade '{url}'`\n")
     assert db("current", url) == (0, "none\n", "")
     assert db("upgrade", url) == (0, f"the schema {HEAD} was made\n", "")
     assert db("check", url) == (0, f"the schema is {HEAD}, as needed\n", "")
@@ -58,14 +52,18 @@ def test_looking_makes_no_file(db: Db, tmp_path: Path, command: str) -> None:
 
 @pytest.mark.parametrize(
     ("url", "time_type"),
-    [("sqlite:///any.db", "created_at TEXT"), ("postgres://any", "TIMESTAMP WITH TIME ZONE")],
+    [
+        ("sqlite:///any.db", "created_at TEXT"),
+        ("postgres://any", "TIMESTAMP WITH TIME ZONE"),
+        ("mariadb://any", "DATETIME(6)"),
+    ],
 )
 def test_the_statements_are_printed(db: Db, tmp_path: Path, url: str, time_type: str) -> None:
     code, printed, errors = db("sql", url)
     assert (code, errors) == (0, "")
-    assert "CREATE TABLE workflow_runs" in printed
+    assert "workflow_runs (" in printed
     assert time_type in printed
-    assert f"VALUES ('{HEAD}')" in printed
+    assert f"'{HEAD}'" in printed
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,13 +1,12 @@
 """A caller that ends at any point of a transaction leaves nothing of it behind, and hands its connection back."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
 import pytest
-from sqlalchemy import Executable, select
+from sqlalchemy import select
 
 from stagewright import Kernel, RetryPolicy, StageContext, Status, Workflow, define_stage, define_workflow
 from stagewright.commands import (
@@ -24,91 +23,11 @@ from stagewright.errors import OutcomeUnknownError, TransientError
 from stagewright.records import DequeuedJob, Fence
 from stagewright.status import TERMINAL_RUN_STATUSES
 from stagewright_persistence_sqlalchemy import Database
-from stagewright_persistence_sqlalchemy.rows import Row
-from stagewright_persistence_sqlalchemy.sessions import Session, Sessions
 from stagewright_persistence_sqlalchemy.tables import metadata, outbox, runs
 
 OpenDatabase = Callable[..., Database]
 MakeTables = Callable[[Database], Awaitable[None]]
 MakeKernel = Callable[..., Kernel]
-
-
-class Crash(BaseException):
-    """Ends the caller like the end of its process would: nobody catches it to go on."""
-
-
-class Points:
-    """The places of a transaction where its caller may end; one of them does."""
-
-    def __init__(self) -> None:
-        self.passed: list[str] = []
-        self.fatal = 0
-
-    def pass_by(self, place: str) -> None:
-        self.passed.append(place)
-        if len(self.passed) == self.fatal:
-            raise Crash(place)
-
-    def begin(self, fatal: int) -> None:
-        self.passed, self.fatal = [], fatal
-
-
-class FragileSessions:
-    """Sessions whose writing ones pass by points: around each call, and before and after the commit."""
-
-    def __init__(self, sessions: Sessions, points: Points) -> None:
-        self._sessions = sessions
-        self._points = points
-        self.reading = sessions.reading
-
-    @asynccontextmanager
-    async def writing(self) -> AsyncIterator[Session]:
-        async with self._sessions.writing() as session:
-            self._points.pass_by("begun")
-            yield FragileSession(session, self._points)
-            self._points.pass_by("before the commit")
-        self._points.pass_by("committed")
-
-
-class FragileSession:
-    def __init__(self, session: Session, points: Points) -> None:
-        self._session = session
-        self._points = points
-
-    @property
-    def can_restart(self) -> bool:
-        return self._session.can_restart
-
-    async def restart(self) -> None:
-        await self._around("restart", self._session.restart())
-
-    async def fetch(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
-        rows: list[Row] = await self._around("fetch", self._session.fetch(statement, parameters))
-        return rows
-
-    async def execute(self, statement: Executable, parameters: Mapping[str, Any]) -> int:
-        count: int = await self._around("execute", self._session.execute(statement, parameters))
-        return count
-
-    async def execute_many(self, statement: Executable, parameters: Sequence[Mapping[str, Any]]) -> None:
-        await self._around("execute_many", self._session.execute_many(statement, parameters))
-
-    @asynccontextmanager
-    async def savepoint(self) -> AsyncIterator[None]:
-        async with self._session.savepoint():
-            self._points.pass_by("savepoint")
-            yield
-            self._points.pass_by("before the release")
-        self._points.pass_by("released")
-
-    async def _around(self, name: str, call: Any) -> Any:  # Any: a coroutine of one of three results
-        try:
-            self._points.pass_by(f"before {name}")
-            answer = await call
-        finally:
-            call.close()
-        self._points.pass_by(f"after {name}")
-        return answer
 
 
 def workflow() -> Workflow:
@@ -134,14 +53,14 @@ async def contents(database: Database) -> dict[str, list[Any]]:
     return found
 
 
-async def crash_everywhere(database: Database, kernel: Kernel, points: Points, command: Command[Any]) -> Any:
+async def crash_everywhere(database: Database, kernel: Kernel, points: Any, command: Command[Any]) -> Any:
     """Carry the command out with a crash at each point in turn, then undisturbed; say what it answered."""
     before = await contents(database)
     for fatal in range(1, 100):
         points.begin(fatal)
         try:
             answer = await kernel.dispatch(command)
-        except Crash as crash:
+        except points.crash as crash:
             if crash.args == ("committed",):
                 # The one crash that comes too late: all of it is there.
                 assert await contents(database) != before
@@ -152,11 +71,11 @@ async def crash_everywhere(database: Database, kernel: Kernel, points: Points, c
     raise AssertionError("the command doesn't end")
 
 
+@pytest.mark.guarantee("sql.commands-whole-or-not-at-all")
 async def test_every_command_is_kept_whole_or_not_at_all(
-    url: str, open_database: OpenDatabase, make_tables: MakeTables, make_kernel: MakeKernel
+    url: str, open_database: OpenDatabase, make_tables: MakeTables, make_kernel: MakeKernel, points: Any
 ) -> None:
-    points = Points()
-    database = open_database(url, wrap=lambda sessions: FragileSessions(sessions, points))
+    database = open_database(url, wrap=points.around)
     await make_tables(database)
     kernel = make_kernel(database, workflow())
 
@@ -208,7 +127,8 @@ async def _delivered(kernel: Kernel, run_id: str, job_id: str) -> DequeuedJob:
     )
 
 
-@pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg"], indirect=True)
+@pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg", "mariadb"], indirect=True)
+@pytest.mark.guarantee("sql.cancelled-callers-give-back")
 async def test_cancelled_callers_leave_neither_rows_nor_connections_behind(
     url: str, open_database: OpenDatabase, make_tables: MakeTables, make_kernel: MakeKernel
 ) -> None:

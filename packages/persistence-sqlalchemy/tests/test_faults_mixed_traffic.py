@@ -14,17 +14,24 @@ from stagewright import Kernel, RetryPolicy, StageContext, Status, define_stage,
 from stagewright.commands import CancelRun, ClaimJobs, ClaimPendingRuns, CreateRun, FlushOutbox
 from stagewright.errors import IdempotencyInProgressError
 from stagewright.hosting.job_runner import run_job
-from stagewright.records import RunRecord
+from stagewright.records import DequeuedJob, RunRecord
 from stagewright_persistence_sqlalchemy import Database
 
 pytestmark = pytest.mark.slow
 
 SECONDS = 4.0
 LASTING = RetryPolicy(3, 1_000, delay="1ms", jitter=False)
-SESSIONS = text(
-    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-    " AND state LIKE 'idle in transaction%' AND clock_timestamp() - state_change > interval '1 second'"
-)
+SESSIONS = {
+    "postgresql": text(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND state LIKE 'idle in transaction%' AND clock_timestamp() - state_change > interval '1 second'"
+    ),
+    "mariadb": text(
+        "SELECT count(*) FROM information_schema.processlist AS one"
+        " JOIN information_schema.innodb_trx AS open ON open.trx_mysql_thread_id = one.id"
+        " WHERE one.db = DATABASE() AND one.command = 'Sleep' AND one.time_ms > 1000"
+    ),
+}
 DEADLOCKS = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
 
 
@@ -70,7 +77,15 @@ class Traffic:
         while not self.is_over:
             await self.kernel.dispatch(ClaimPendingRuns(name, max_claims=3))
             for job in (await self.kernel.dispatch(ClaimJobs(name, limit=2))).jobs:
-                await run_job(self.kernel, job)
+                async with asyncio.TaskGroup() as tasks:
+                    beating = tasks.create_task(self.beat(job))
+                    await run_job(self.kernel, job)
+                    beating.cancel()
+
+    async def beat(self, job: DequeuedJob) -> None:
+        """Renew a lease far more often than any host does."""
+        while await self.kernel.ports.job_transport.touch(job.job_id, job.fence):
+            await asyncio.sleep(0.001)
 
     async def cancel(self, name: str) -> None:
         random = Random(name)
@@ -97,11 +112,13 @@ class Traffic:
         """Look for sessions that hold a transaction open and do nothing in it."""
         while not self.is_over:
             async with database.engine.connect() as connection:
-                self.stuck.append((await connection.execute(SESSIONS)).scalar_one())
+                found = await connection.execute(SESSIONS[database.kind.name])
+                self.stuck.append(found.scalar_one())
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg"], indirect=True)
+@pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg", "mariadb"], indirect=True)
+@pytest.mark.guarantee("sql.troubles-stay-inside")
 async def test_no_trouble_of_the_database_reaches_a_caller(
     way: str,
     database: Database,
@@ -116,20 +133,19 @@ async def test_no_trouble_of_the_database_reaches_a_caller(
     kernel = make_kernel(database, flow.build())
     traffic = Traffic(kernel)
     everything = [traffic.create(f"c{number}") for number in range(2)]
-    everything += [traffic.work(f"w{number}") for number in range(6)]
-    everything += [
-        traffic.cancel("x"),
-        traffic.cancel("y"),
-        traffic.flush(),
-        traffic.flush(),
-        traffic.sweep(),
-    ]
+    everything += [traffic.work(f"w{number}") for number in range(8)]
+    everything += [traffic.cancel(f"x{number}") for number in range(4)]
+    everything += [traffic.flush(), traffic.flush(), traffic.sweep()]
     if way != "sqlite":
         everything.append(traffic.watch(database))
     async with asyncio.TaskGroup() as tasks:
         for one in everything:
             tasks.create_task(one)
-        await asyncio.sleep(SECONDS)
+        async with asyncio.timeout(60):
+            await asyncio.sleep(SECONDS)
+            # On a slow machine the same traffic takes longer.
+            while len(traffic.runs) <= 20:
+                await asyncio.sleep(0.05)
         traffic.is_over = True
     assert not any(traffic.stuck)
     await kernel.ports.job_transport.release_stale(timedelta(0))
@@ -139,6 +155,7 @@ async def test_no_trouble_of_the_database_reaches_a_caller(
     for run_id in traffic.runs:
         wanted = Status.CANCELLED if run_id in traffic.cancelled else Status.COMPLETED
         await check_run(kernel, run_id, (wanted,))
-    if way != "sqlite":
+    # MariaDB counts them for the whole server, and finds them at once: who is ended by one has lost no time.
+    if way in ("asyncpg", "psycopg"):
         async with database.engine.connect() as connection:
             assert (await connection.execute(DEADLOCKS)).scalar_one() == 0

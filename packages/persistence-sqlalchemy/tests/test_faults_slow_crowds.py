@@ -77,6 +77,7 @@ async def _work_in_a_process(url: str, runs: int, until: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("way", ["sqlite", "asyncpg"], indirect=True)
+@pytest.mark.guarantee("sql.never-locked")
 async def test_four_processes_share_a_hundred_runs(
     database: Database, url: str, make_kernel: Callable[..., Kernel]
 ) -> None:

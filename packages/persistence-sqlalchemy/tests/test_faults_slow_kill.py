@@ -29,10 +29,20 @@ class Later:
         return datetime.now(UTC) + timedelta(minutes=2)
 
 
-@pytest.mark.parametrize("way", ["asyncpg", "psycopg"])
+@pytest.fixture
+def start_server(way: str, request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Starts a server that the test may kill."""
+    start: Callable[..., Any] = request.getfixturevalue(
+        "mariadb_server" if way == "mariadb" else "postgres_server"
+    )
+    return start
+
+
+@pytest.mark.parametrize("way", ["asyncpg", "psycopg", "mariadb"], indirect=True)
+@pytest.mark.guarantee("sql.server-killed-no-run-lost")
 async def test_every_run_completes_although_the_server_is_killed(
     way: str,
-    postgres_server: Any,
+    start_server: Callable[..., Any],
     open_database: Callable[..., Database],
     make_tables: Callable[[Database], Awaitable[None]],
     make_kernel: Callable[..., Kernel],
@@ -41,8 +51,9 @@ async def test_every_run_completes_although_the_server_is_killed(
     deliver_all: Callable[[Kernel], Awaitable[None]],
     check_run: Callable[..., Coroutine[Any, Any, RunRecord]],
 ) -> None:
-    server = await asyncio.to_thread(postgres_server, durable=True)
-    database = open_database(server.url().replace("postgresql://", f"postgresql+{way}://"))
+    server = await asyncio.to_thread(start_server, durable=True)
+    url = await asyncio.to_thread(server.create_database, "killed")
+    database = open_database(url.replace("postgresql://", f"postgresql+{way}://"))
     await make_tables(database)
     bodies: Counter[tuple[str, str]] = Counter()
 

@@ -17,14 +17,19 @@ from stagewright.status import Status
 from stagewright.testing import CollectingEventSink
 from stagewright_persistence_sqlalchemy import Database, SqlAlchemyJobTransport, SqlAlchemyPersistence
 
+DISTANCES = {"Asia/Kathmandu": "+05:45", "Pacific/Kiritimati": "+13:00"}
 NEAR = timedelta(seconds=20)
 
-pytestmark = pytest.mark.parametrize("way", ["asyncpg", "psycopg"], indirect=True)
+pytestmark = pytest.mark.parametrize("way", ["asyncpg", "psycopg", "mariadb"], indirect=True)
 
 
 @pytest_asyncio.fixture(params=["Asia/Kathmandu", "Pacific/Kiritimati"])
 async def zoned(
-    request: pytest.FixtureRequest, url: str, database: Database, open_database: Callable[..., Database]
+    request: pytest.FixtureRequest,
+    way: str,
+    url: str,
+    database: Database,
+    open_database: Callable[..., Database],
 ) -> AsyncIterator[Database]:
     """A database whose sessions all begin in that zone."""
 
@@ -33,6 +38,13 @@ async def zoned(
             name = (await connection.execute(text("SELECT current_database()"))).scalar_one()
             await connection.execute(text(f'ALTER DATABASE "{name}" {change}'))
 
+    if way == "mariadb":
+        # A server that has no names of zones loaded knows them by their distance.
+        async with database.engine.connect() as connection:
+            await connection.execute(text(f"SET GLOBAL time_zone = '{DISTANCES[request.param]}'"))
+            yield open_database(url)
+            await connection.execute(text("SET GLOBAL time_zone = 'SYSTEM'"))
+        return
     await alter(f"SET timezone = '{request.param}'")
     zoned = open_database(url)
     async with zoned.engine.connect() as connection:
@@ -41,6 +53,7 @@ async def zoned(
     await alter("RESET timezone")
 
 
+@pytest.mark.guarantee("sql.time-zones-change-nothing")
 async def test_a_whole_run_has_the_times_of_the_world(
     zoned: Database,
     make_kernel: Callable[..., Kernel],
@@ -77,6 +90,7 @@ async def test_a_whole_run_has_the_times_of_the_world(
     assert [one.id for one in listed.items] == [run.id]
 
 
+@pytest.mark.guarantee("sql.time-zones-change-nothing")
 async def test_times_come_back_to_the_microsecond(zoned: Database) -> None:
     persistence = SqlAlchemyPersistence(zoned)
     for number, moment in enumerate(
@@ -101,6 +115,7 @@ async def test_times_come_back_to_the_microsecond(zoned: Database) -> None:
         assert stored.created_at == moment
 
 
+@pytest.mark.guarantee("sql.time-zones-change-nothing")
 async def test_leases_and_due_times_hold(zoned: Database, eventually: Callable[..., Awaitable[None]]) -> None:
     transport = SqlAlchemyJobTransport(zoned)
     await transport.enqueue_parallel([NewJob(id="j", run_id="r", workflow_id="w", stage_id="s")])
@@ -128,6 +143,7 @@ async def test_leases_and_due_times_hold(zoned: Database, eventually: Callable[.
         assert abs(stored.due_at - datetime.now(UTC)) < NEAR
 
 
+@pytest.mark.guarantee("sql.time-zones-change-nothing")
 async def test_claims_and_pauses_of_events_hold(
     zoned: Database, make_kernel: Callable[..., Kernel], sink: CollectingEventSink
 ) -> None:

@@ -47,7 +47,7 @@ LINEAR = [
     "workflow:completed",
 ]
 
-every_driver = pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg"], indirect=True)
+every_driver = pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg", "mariadb"], indirect=True)
 
 
 async def add_one(ctx: StageContext[Any]) -> Any:

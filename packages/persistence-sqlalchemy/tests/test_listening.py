@@ -1,15 +1,24 @@
 """Waking waiting hosts: across processes, after a lost connection, and never for what was rolled back."""
 
 import asyncio
+import logging
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+import pytest_asyncio
+from sqlalchemy import func, select, text
 
-from stagewright_persistence_sqlalchemy import Database, SqlAlchemyJobTransport, SqlAlchemyPersistence
+from stagewright_conformance.samples import a_run
+from stagewright_persistence_sqlalchemy import (
+    Database,
+    SqlAlchemyJobTransport,
+    SqlAlchemyPersistence,
+    listening,
+)
+from stagewright_persistence_sqlalchemy.tables import runs
 
 OpenDatabase = Callable[..., Database]
 Eventually = Callable[..., Awaitable[None]]
@@ -22,7 +31,7 @@ LISTENERS = (
 )
 
 on_postgres = pytest.mark.parametrize("way", ["asyncpg", "psycopg"], indirect=True)
-everywhere = pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg"], indirect=True)
+everywhere = pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg", "mariadb"], indirect=True)
 
 
 async def _listens(database: Database, eventually: Eventually) -> SqlAlchemyPersistence:
@@ -33,6 +42,19 @@ async def _listens(database: Database, eventually: Eventually) -> SqlAlchemyPers
     while await persistence.wait_for_work(timedelta(milliseconds=50)):
         pass
     return persistence
+
+
+async def _work(url: str, *, runs: int) -> asyncio.subprocess.Process:
+    """Another process, which creates runs and ends."""
+    command = (sys.executable, str(WORKER), url, str(runs), "0")
+    return await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)
+
+
+async def _created(database: Database) -> int:
+    async with database.sessions.reading() as session:
+        return int(
+            (await session.fetch(select(func.count().label("count")).select_from(runs), {}))[0]["count"]
+        )
 
 
 @everywhere
@@ -85,6 +107,7 @@ async def test_it_arrives_only_once_the_transaction_has_committed(
 
 
 @on_postgres
+@pytest.mark.guarantee("sql.lost-listener-replaced")
 async def test_a_lost_connection_is_reported_and_replaced(
     url: str, database: Database, open_database: OpenDatabase, eventually: Eventually
 ) -> None:
@@ -134,8 +157,138 @@ async def test_a_run_that_another_process_creates_wakes_this_one(
 ) -> None:
     here = await _listens(database, eventually)
     waiting = asyncio.create_task(here.wait_for_work(timedelta(seconds=30)))
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(WORKER), url, "1", "0"), stdout=asyncio.subprocess.DEVNULL
-    )
+    process = await _work(url, runs=1)
     assert await waiting
     assert await process.wait() == 0
+
+
+@everywhere
+@pytest.mark.guarantee("stores.wake-ups-never-slept-through")
+async def test_what_another_process_does_between_the_first_look_and_the_first_wait_ends_that_wait(
+    url: str, database: Database
+) -> None:
+    persistence, transport = SqlAlchemyPersistence(database), SqlAlchemyJobTransport(database)
+    assert await _created(database) == 0
+    process = await _work(url, runs=1)
+    assert await process.wait() == 0
+    assert await persistence.wait_for_work(LONG)
+    assert await _created(database) == 1
+    # Whoever else has looked before is woken too, and then there is nothing more to be told.
+    assert await transport.wait_for_work(LONG)
+    assert not await persistence.wait_for_work(SHORT)
+    assert not await transport.wait_for_work(SHORT)
+
+
+@everywhere
+async def test_looking_and_waiting_in_turn_sees_all_that_another_process_does(
+    url: str, database: Database
+) -> None:
+    persistence = SqlAlchemyPersistence(database)
+    process = await _work(url, runs=40)
+    waits = 0
+    while await _created(database) < 40:
+        assert await persistence.wait_for_work(LONG), await _created(database)
+        waits += 1
+    assert waits > 1
+    assert await process.wait() == 0
+
+
+@on_postgres
+async def test_what_comes_while_the_connection_is_checked_is_heard(
+    url: str,
+    database: Database,
+    open_database: OpenDatabase,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listening, "_KEEP_ALIVE", 0.005)
+    here, there = await _listens(database, eventually), SqlAlchemyPersistence(open_database(url))
+    for _ in range(100):
+        await there.notify("jobs")
+        assert await here.wait_for_work(LONG)
+    assert database.listener.is_healthy
+
+
+class SilentServer:
+    """Accepts connections and never says a word."""
+
+    def __init__(self) -> None:
+        self.writers: list[asyncio.StreamWriter] = []
+        self.port = 0
+
+    async def accept(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+
+
+@pytest_asyncio.fixture
+async def silent_server() -> AsyncIterator[SilentServer]:
+    silent = SilentServer()
+    server = await asyncio.start_server(silent.accept, "127.0.0.1", 0)
+    silent.port = server.sockets[0].getsockname()[1]
+    yield silent
+    server.close()
+    for writer in silent.writers:
+        writer.close()
+        await asyncio.wait([asyncio.ensure_future(writer.wait_closed())])
+
+
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+@pytest.mark.parametrize("problem", ["refused", "silent"])
+@pytest.mark.guarantee("sql.deaf-listener-delays-nobody")
+async def test_who_waits_is_not_held_up_by_a_database_that_can_not_be_listened_to(
+    *,
+    driver: str,
+    problem: str,
+    silent_server: SilentServer,
+    unused_tcp_port: int,
+    open_database: OpenDatabase,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(listening, "_CONNECT_WITHIN", 3.0)
+    port = silent_server.port if problem == "silent" else unused_tcp_port
+    database = open_database(f"postgresql+{driver}://nobody@127.0.0.1:{port}/nothing")
+    persistence = SqlAlchemyPersistence(database)
+    with caplog.at_level(logging.WARNING, "stagewright.persistence"):
+        async with asyncio.timeout(2):
+            assert not await persistence.wait_for_work(timedelta(milliseconds=100))
+        assert not database.listener.is_healthy
+        # Work of this very process is told of all the same.
+        waiting = asyncio.create_task(persistence.wait_for_work(LONG))
+        await asyncio.sleep(0)
+        database.work.tell()
+        assert await waiting
+        await eventually(lambda: database.listener.last_error is not None)
+        await eventually(lambda: len(caplog.messages) == 1)
+    assert "notifications are lost" in caplog.messages[0]
+    assert str(database.listener.last_error) in caplog.messages[0]
+    async with asyncio.timeout(5):
+        await database.close()
+
+
+@everywhere
+async def test_what_was_told_before_an_inner_transaction_failed_is_heard(
+    database: Database, eventually: Eventually, url: str, open_database: OpenDatabase
+) -> None:
+    here, there = await _listens(database, eventually), SqlAlchemyPersistence(open_database(url))
+    async with there.transaction() as tx:
+        await tx.create_run(a_run())
+        await tx.notify("runs")
+        with pytest.raises(LookupError):
+            async with tx.transaction():
+                await tx.notify("jobs")
+                raise LookupError
+    assert await here.wait_for_work(LONG)
+
+
+@pytest.mark.parametrize("way", ["asyncpg", "psycopg", "mariadb"], indirect=True)
+async def test_who_has_told_something_and_goes_on_keeps_nobody_waiting(
+    database: Database, url: str, open_database: OpenDatabase
+) -> None:
+    slow, quick = SqlAlchemyPersistence(database), SqlAlchemyPersistence(open_database(url))
+    async with slow.transaction() as tx:
+        await tx.notify("runs")
+        assert await tx.get_run("none") is None
+        async with asyncio.timeout(10):
+            await quick.notify("jobs")

@@ -15,8 +15,8 @@ from stagewright_persistence_sqlalchemy import Database, SqlAlchemyPersistence
 
 MakeKernel = Callable[..., Kernel]
 
-on_postgres = pytest.mark.parametrize("way", ["asyncpg", "psycopg"], indirect=True)
-everywhere = pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg"], indirect=True)
+on_servers = pytest.mark.parametrize("way", ["asyncpg", "psycopg", "mariadb"], indirect=True)
+everywhere = pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg", "mariadb"], indirect=True)
 
 
 async def _body(ctx: StageContext[Any]) -> Any:
@@ -47,7 +47,8 @@ async def _two_runs(kernel: Kernel, deliver_all: Callable[[Kernel], Awaitable[No
     return first, second
 
 
-@on_postgres
+@on_servers
+@pytest.mark.guarantee("sql.events-of-slow-transactions-kept")
 async def test_the_event_of_a_slow_transaction_is_delivered_after_a_quicker_one(
     kernel: Kernel,
     database: Database,

@@ -15,12 +15,13 @@ from stagewright import StageContext, define_workflow, open_kernel, stage
 from stagewright.commands import CreateRun
 from stagewright.errors import InvalidSettingError, MissingDriverError, StagewrightError, TransientError
 from stagewright.hosting import drive_run
-from stagewright.plugins import AdapterOptions, AdapterRegistry, discover_plugins
+from stagewright.plugins import AdapterOptions, AdapterRegistry, ConformanceTarget, discover_plugins
 from stagewright.status import Status
 from stagewright.testing import FakeClock
 from stagewright_persistence_sqlalchemy import create_engine, plugin, schema
 from stagewright_persistence_sqlalchemy.clock import OffsetClock
 from stagewright_persistence_sqlalchemy.errors import (
+    DatabaseFileMissingError,
     DatabaseUnusableError,
     SchemaMissingError,
     SchemaTooNewError,
@@ -92,9 +93,14 @@ async def test_a_server_gets_no_schema_unasked(server_url: str, create_schema: b
     await engine.dispose()
 
 
-def test_without_leave_not_even_an_sqlite_file_is_made(sqlite_url: str, tmp_path: Path) -> None:
-    with pytest.raises(SchemaMissingError):
-        asyncio.run(complete(sqlite_url, create_schema=False))
+@pytest.mark.parametrize(
+    ("parameters", "create_schema"), [("", False), ("?mode=ro", False), ("?mode=ro", None)]
+)
+def test_without_leave_not_even_an_sqlite_file_is_made(
+    sqlite_url: str, tmp_path: Path, parameters: str, create_schema: bool | None
+) -> None:
+    with pytest.raises(DatabaseFileMissingError, match=r"there is no such file as sqlite:///.* names"):
+        asyncio.run(complete(sqlite_url + parameters, create_schema=create_schema))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -174,7 +180,7 @@ async def test_the_clock_is_the_servers_unless_one_is_given(server_url: str) -> 
 def test_the_schemes_are_registered_and_the_plugin_is_found() -> None:
     registry = AdapterRegistry()
     plugin.stagewright_register_adapters(registry)
-    assert registry.schemes == ("postgres", "postgresql", "sqlite")
+    assert registry.schemes == ("mariadb", "postgres", "postgresql", "sqlite")
     found = discover_plugins().require("stagewright-persistence-sqlalchemy:sqlalchemy")
     assert found.state == "loaded"
 
@@ -193,8 +199,16 @@ def test_the_plugin_needs_no_click() -> None:
     ("url", "words"),
     [
         ("postgresql://host:port/name", "is no URL of a database"),
+        ("postgresql://u:s3cret@host:65536/name", "has a port that is not between 1 and 65535"),
+        ("sqlite:///x.db?mode=rw", "has the parameter 'mode', which can't be used: SQLite takes mode=ro"),
         ("sqlite+pysqlite:///x.db", r"write sqlite:// or sqlite\+aiosqlite://"),
         ("postgresql+psycopg2://u:s3cret@host/name", r"or postgresql\+psycopg://"),
+        ("mariadb+pymysql://u:s3cret@host/name", r"write mariadb:// or mariadb\+asyncmy://"),
+        (
+            "mariadb://u:s3cret@host/name?charset=latin1",
+            "has the parameter 'charset', .* MariaDB takes connect_",
+        ),
+        ("mariadb://u:s3cret@host/name?ssl=perhaps", "'ssl', .* it has to be true or false"),
     ],
 )
 async def test_a_url_that_can_not_be_used_is_named(url: str, words: str) -> None:
@@ -209,15 +223,16 @@ async def test_a_driver_that_is_not_installed_is_named(monkeypatch: pytest.Monke
         MissingDriverError, match="no driver for postgresql is installed; .*'asyncpg', 'psycopg'"
     ):
         await complete("postgres://host/name")
-    with pytest.raises(MissingDriverError, match="install one of 'psycopg'$"):
+    with pytest.raises(MissingDriverError, match="installed; install 'psycopg'$"):
         await complete("postgresql+psycopg://host/name")
 
 
-@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+@pytest.mark.parametrize("driver", ["postgresql+asyncpg", "postgresql+psycopg", "mariadb"])
+@pytest.mark.guarantee("sql.unusable-database-named")
 async def test_a_server_that_is_not_there_is_named(driver: str) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        url = f"postgresql+{driver}://me:s3cret@127.0.0.1:{bound.getsockname()[1]}/name"
+        url = f"{driver}://me:s3cret@127.0.0.1:{bound.getsockname()[1]}/name"
         with pytest.raises(StagewrightError, match=r"@127\.0\.0\.1:\d+/name can't be ") as raised:
             await complete(url)
     assert isinstance(raised.value, TransientError)
@@ -235,6 +250,7 @@ async def test_a_database_that_is_not_there_is_named(server_url: str, driver: st
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.guarantee("sql.unusable-database-named")
 async def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no database at all, but long enough to be looked at " * 40)
     for url, words in (
@@ -258,3 +274,16 @@ async def test_a_user_without_the_right_to_make_tables_is_told(server_url: str, 
     url = server_url.replace("postgresql://postgres@", f"postgresql+{driver}://reader@")
     with pytest.raises(DatabaseUnusableError, match="permission denied for schema public"):
         await complete(url, create_schema=True)
+
+
+@pytest.mark.parametrize("target", plugin.stagewright_conformance_targets(), ids=lambda target: target.name)
+async def test_the_url_of_every_conformance_target_opens(
+    target: ConformanceTarget, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    server = ""
+    if target.server is not None:
+        server = request.getfixturevalue("new_database")(target.server).partition("://")[2]
+    url = target.at(folder=str(tmp_path), server=server)
+    options = AdapterOptions(create_schema=True)
+    async with discover_plugins().adapters().open(url, options) as served:
+        assert {"persistence", "job_transport", "step_ledger", "blob_store", "run_reader"} <= {*served.served}

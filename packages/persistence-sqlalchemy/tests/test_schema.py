@@ -1,11 +1,11 @@
 """Making, checking and upgrading the schema of one database."""
 
+import asyncio
 import shutil
 import sqlite3
 import threading
-import uuid
 from asyncio import gather, run
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
@@ -25,22 +25,16 @@ from stagewright_persistence_sqlalchemy.errors import (
     UnknownSchemaError,
 )
 from stagewright_persistence_sqlalchemy.tables import metadata
-from stagewright_test_support.servers import PostgresDatabases
+from stagewright_test_support.servers import MariadbDatabases
 
-WAYS = ("sqlite", "asyncpg", "psycopg")
+WAYS = ("sqlite", "asyncpg", "psycopg", "mariadb")
 VERSIONS = "stagewright_schema_version"
 
 
 @pytest.fixture(params=WAYS)
-def url(request: pytest.FixtureRequest) -> Iterator[str]:
+def url(request: pytest.FixtureRequest, new_database: Callable[[str], str]) -> str:
     """An empty database."""
-    if request.param == "sqlite":
-        yield request.getfixturevalue("sqlite_url")
-        return
-    databases = PostgresDatabases.at(request.getfixturevalue("postgres_url"))
-    name = f"schema_{uuid.uuid4().hex[:12]}"
-    yield databases.create(name).replace("postgresql://", f"postgresql+{request.param}://")
-    databases.drop(name)
+    return new_database(request.param)
 
 
 @pytest_asyncio.fixture
@@ -76,7 +70,9 @@ async def test_an_upgrade_of_what_is_up_to_date_changes_nothing(engine: AsyncEng
     assert await values(engine, "SELECT count FROM work_signals") == [7]
 
 
+@pytest.mark.guarantee("sql.wrong-schema-in-one-sentence")
 async def test_without_a_schema_the_error_names_the_command_that_makes_it(engine: AsyncEngine) -> None:
+    await execute(engine, "CREATE TABLE orders (id integer)")  # a file that is there
     with pytest.raises(SchemaMissingError) as raised:
         await schema.check(engine)
     shown = raised.value.url
@@ -97,6 +93,7 @@ def test_looking_at_a_file_that_is_not_there_does_not_make_it(sqlite_url: str, t
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.guarantee("sql.wrong-schema-in-one-sentence")
 async def test_a_newer_database_is_refused_and_left_alone(engine: AsyncEngine) -> None:
     await schema.upgrade(engine)
     await execute(engine, f"UPDATE {VERSIONS} SET version_num = '9998'")
@@ -116,7 +113,7 @@ async def test_tables_that_others_made_are_not_touched(engine: AsyncEngine) -> N
 
 
 @pytest.mark.parametrize(
-    "change", [f"UPDATE {VERSIONS} SET version_num = 'ae10'", f"INSERT INTO {VERSIONS} VALUES ('0002')"]
+    "change", [f"UPDATE {VERSIONS} SET version_num = 'ae10'", f"INSERT INTO {VERSIONS} VALUES ('9999')"]
 )
 async def test_a_version_that_makes_no_sense_is_refused(engine: AsyncEngine, change: str) -> None:
     await schema.upgrade(engine)
@@ -145,61 +142,84 @@ async def test_the_applications_own_migrations_are_left_alone(engine: AsyncEngin
     assert await values(engine, "SELECT version_num FROM alembic_version") == ["ae10"]
 
 
-SECOND = """
+NEXT = f"{int(schema.HEAD) + 1:04}"
+NEXT_MIGRATION = f"""
 import sqlalchemy as sa
 
-revision = "0002"
-down_revision = "0001"
+revision = "{NEXT}"
+down_revision = "{schema.HEAD}"
 
 
 def upgrade(op):
-    op.add_column("work_signals", sa.Column("added", sa.Text(), server_default="x"))
+    op.add_column("work_signals", sa.Column("added", sa.String(9), server_default="x"))
 """
 
 
 @pytest.fixture
-def second_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Code that knows one more migration; answers with its file."""
     folder = tmp_path / "migrations"
     shutil.copytree(schema._SCRIPTS.dir, folder)
-    file = folder / "versions" / "0002_second.py"
-    file.write_text(SECOND, encoding="utf-8")
+    file = folder / "versions" / f"{NEXT}_next.py"
+    file.write_text(NEXT_MIGRATION, encoding="utf-8")
     monkeypatch.setattr(schema, "_SCRIPTS", ScriptDirectory(str(folder)))
     return file
 
 
+@pytest.mark.guarantee("sql.wrong-schema-in-one-sentence")
 async def test_an_older_database_is_named_and_upgraded(
-    engine: AsyncEngine, second_version: Path, monkeypatch: pytest.MonkeyPatch
+    engine: AsyncEngine, next_version: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as earlier:
         earlier.setattr(schema, "_SCRIPTS", ScriptDirectory(str(Path(schema.__file__).parent / "migrations")))
         await schema.upgrade(engine)
     await execute(engine, "INSERT INTO work_signals (id, count) VALUES (1, 7)")
-    monkeypatch.setattr(schema, "HEAD", "0002")
-    with pytest.raises(
-        SchemaOutdatedError, match="has the Stagewright schema 0001 and this code needs 0002; run `"
-    ):
+    before = schema.HEAD
+    monkeypatch.setattr(schema, "HEAD", NEXT)
+    problem = f"has the Stagewright schema {before} and this code needs {NEXT}; run `"
+    with pytest.raises(SchemaOutdatedError, match=problem):
         await schema.check(engine)
     with pytest.raises(SchemaOutdatedError):
         await schema.upgrade_if_new(engine)
-    assert await schema.upgrade(engine) == schema.Upgrade(before="0001", after="0002")
+    assert await schema.upgrade(engine) == schema.Upgrade(before=before, after=NEXT)
     await schema.check(engine)
     assert await values(engine, "SELECT added FROM work_signals") == ["x"]
 
 
 @pytest.fixture
-def broken_version(second_version: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    second_version.write_text(SECOND + '    op.execute("INSERT INTO nowhere VALUES (1)")\n', encoding="utf-8")
+def broken_version(next_version: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    next_version.write_text(
+        NEXT_MIGRATION + '    op.execute("INSERT INTO nowhere VALUES (1)")\n', encoding="utf-8"
+    )
     monkeypatch.setattr(schema, "_SCRIPTS", ScriptDirectory(schema._SCRIPTS.dir))
-    monkeypatch.setattr(schema, "HEAD", "0002")
+    monkeypatch.setattr(schema, "HEAD", NEXT)
 
 
 @pytest.mark.usefixtures("broken_version")
+@pytest.mark.parametrize("url", ["sqlite", "asyncpg", "psycopg"], indirect=True)
 async def test_a_migration_that_fails_leaves_the_database_as_it_was(engine: AsyncEngine) -> None:
     with pytest.raises(DatabaseUnusableError, match="nowhere"):
         await schema.upgrade(engine)
     assert await schema.current(engine) is None
     assert await values(engine, f"SELECT count(*) FROM {found_tables(engine)}") == [0]
+
+
+@pytest.mark.usefixtures("broken_version")
+@pytest.mark.parametrize("url", ["mariadb"], indirect=True)
+@pytest.mark.guarantee("sql.broken-upgrade-leaves-nothing")
+async def test_on_mariadb_a_migration_that_failed_is_gone_on_with(
+    engine: AsyncEngine, next_version: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(DatabaseUnusableError, match="nowhere"):
+        await schema.upgrade(engine)
+    before = await schema.current(engine)
+    assert before == f"{int(NEXT) - 1:04}"
+    await asyncio.to_thread(next_version.write_text, NEXT_MIGRATION, encoding="utf-8")
+    monkeypatch.setattr(schema, "_SCRIPTS", ScriptDirectory(schema._SCRIPTS.dir))
+    assert await schema.upgrade(engine) == schema.Upgrade(before=before, after=NEXT)
+    await schema.check(engine)
+    await execute(engine, "INSERT INTO work_signals (id, count) VALUES (1, 7)")
+    assert await values(engine, "SELECT added FROM work_signals") == ["x"]
 
 
 def found_tables(engine: AsyncEngine) -> str:
@@ -250,14 +270,21 @@ async def test_the_statements_as_text_make_the_same_on_postgresql(url: str, engi
     await schema.check(engine)
 
 
+@pytest.mark.parametrize("url", ["mariadb"], indirect=True)
+async def test_the_statements_as_text_make_the_same_on_mariadb(url: str, engine: AsyncEngine) -> None:
+    statements = schema.sql("mariadb://somewhere.test/else")
+    MariadbDatabases.at(url).execute(f"USE {url.rpartition('/')[2]}; {statements}")
+    await schema.check(engine)
+
+
 def test_the_statements_are_one_transaction() -> None:
     for url in ("sqlite://", "postgresql://"):
         lines = [line for line in schema.sql(url).splitlines() if line]
         assert (lines[0], lines[-1]) == ("BEGIN;", "COMMIT;")
 
 
-def test_only_sqlite_and_postgresql_have_statements() -> None:
-    with pytest.raises(InvalidSettingError, match="is no URL of SQLite or PostgreSQL"):
+def test_only_what_is_supported_has_statements() -> None:
+    with pytest.raises(InvalidSettingError, match="is no URL of SQLite, PostgreSQL or MariaDB"):
         schema.sql("mysql://somewhere.test/else")
 
 

@@ -1,7 +1,7 @@
 """What the migrations make is what the statements are written for."""
 
-import uuid
-from collections.abc import AsyncIterator, Iterator
+import re
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 import pytest_asyncio
@@ -13,7 +13,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from stagewright_persistence_sqlalchemy import create_engine, schema
 from stagewright_persistence_sqlalchemy.schema_state import VERSION_TABLE
 from stagewright_persistence_sqlalchemy.tables import metadata
-from stagewright_test_support.servers import PostgresDatabases
 
 POSTGRESQL = {
     "columns": """
@@ -27,23 +26,41 @@ POSTGRESQL = {
         FROM pg_constraint WHERE connamespace = 'public'::regnamespace
     """,
 }
+BETWEEN_COLUMNS = re.compile(r", (?![^(\n]*\))")
 SQLITE = {
     "tables and indexes": "SELECT tbl_name, name, sql FROM sqlite_master WHERE type IN ('table', 'index')",
 }
 
+MARIADB = {
+    "columns": """
+        SELECT table_name, column_name, ordinal_position, column_type, is_nullable, column_default, extra,
+               collation_name
+        FROM information_schema.columns WHERE table_schema = DATABASE()
+    """,
+    "indexes": """
+        SELECT table_name, index_name, seq_in_index, column_name, collation, non_unique
+        FROM information_schema.statistics WHERE table_schema = DATABASE()
+    """,
+    "references": """
+        SELECT table_name, constraint_name, referenced_table_name, unique_constraint_name, delete_rule
+        FROM information_schema.referential_constraints WHERE constraint_schema = DATABASE()
+    """,
+    "tables": """
+        SELECT table_name, engine, row_format, table_collation
+        FROM information_schema.tables WHERE table_schema = DATABASE()
+    """,
+}
+CATALOGS = {"sqlite": SQLITE, "postgresql": POSTGRESQL, "mariadb": MARIADB}
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def urls(request: pytest.FixtureRequest, tmp_path: object) -> Iterator[tuple[str, str]]:
+
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
+def urls(
+    request: pytest.FixtureRequest, tmp_path: object, new_database: Callable[[str], str]
+) -> tuple[str, str]:
     """Two empty databases."""
     if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/one.db", f"sqlite:///{tmp_path}/other.db"
-        return
-    databases = PostgresDatabases.at(request.getfixturevalue("postgres_url"))
-    names = [f"equality_{uuid.uuid4().hex[:12]}" for _ in range(2)]
-    one, other = map(databases.create, names)
-    yield one, other
-    for name in names:
-        databases.drop(name)
+        return f"sqlite:///{tmp_path}/one.db", f"sqlite:///{tmp_path}/other.db"
+    return new_database(request.param), new_database(request.param)
 
 
 @pytest_asyncio.fixture
@@ -63,6 +80,7 @@ async def created(urls: tuple[str, str]) -> AsyncIterator[AsyncEngine]:
     await engine.dispose()
 
 
+@pytest.mark.parametrize("urls", ["sqlite", "postgresql"], indirect=True)
 async def test_alembic_finds_no_difference(migrated: AsyncEngine) -> None:
     def differences(connection: Connection) -> list[object]:
         # SQLite has no identity columns, which Alembic then takes for missing defaults.
@@ -80,7 +98,7 @@ async def test_alembic_finds_no_difference(migrated: AsyncEngine) -> None:
 
 
 async def test_the_catalogs_are_the_same(migrated: AsyncEngine, created: AsyncEngine) -> None:
-    queries = SQLITE if migrated.dialect.name == "sqlite" else POSTGRESQL
+    queries = CATALOGS[migrated.dialect.name]
     for what, query in queries.items():
         found = await catalog(migrated, query)
         assert found, what
@@ -94,9 +112,11 @@ async def catalog(engine: AsyncEngine, query: str) -> list[tuple[object, ...]]:
 
 
 def plain(value: object) -> object:
-    """The value; a statement as its lines, of which the order of constraints at the end says nothing."""
+    """The value; a statement as its parts, of which the order of constraints at the end says nothing."""
     if isinstance(value, str) and value.startswith("CREATE TABLE"):
-        lines = [line.strip().rstrip(",") for line in value.splitlines()]
+        # SQLite writes an added column behind the last one, on its line.
+        parts = BETWEEN_COLUMNS.split(value)
+        lines = [line.strip().rstrip(",") for part in parts for line in part.splitlines() if line.strip()]
         return tuple(
             [line for line in lines if not line.startswith("CONSTRAINT")]
             + sorted(line for line in lines if line.startswith("CONSTRAINT"))

@@ -4,8 +4,7 @@ import asyncio
 import subprocess
 import sys
 import time
-import uuid
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 from sqlalchemy import text
@@ -65,7 +64,7 @@ engine = create_engine(sys.argv[1])
 
 @event.listens_for(engine.sync_engine, "after_cursor_execute")
 def hang(connection, cursor, statement, *rest):
-    if "CREATE TABLE job_queue" in statement:
+    if "CREATE TABLE" in statement and "job_queue (" in statement:
         print("in the middle", flush=True)
         time.sleep(600)
 
@@ -73,16 +72,10 @@ asyncio.run(schema.upgrade(engine))
 """
 
 
-@pytest.fixture(params=["sqlite", "asyncpg", "psycopg"])
-def url(request: pytest.FixtureRequest) -> Iterator[str]:
+@pytest.fixture(params=["sqlite", "asyncpg", "psycopg", "mariadb"])
+def url(request: pytest.FixtureRequest, new_database: Callable[[str], str]) -> str:
     """An empty database."""
-    if request.param == "sqlite":
-        yield request.getfixturevalue("sqlite_url")
-        return
-    databases = PostgresDatabases.at(request.getfixturevalue("postgres_url"))
-    name = f"races_{uuid.uuid4().hex[:12]}"
-    yield databases.create(name).replace("postgresql://", f"postgresql+{request.param}://")
-    databases.drop(name)
+    return new_database(request.param)
 
 
 def start(script: str, *arguments: str) -> subprocess.Popen[str]:
@@ -117,7 +110,9 @@ async def versions_and_runs(url: str) -> tuple[list[str], list[str]]:
     return answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True], ids=["nobody killed", "one killed in the middle"])
+@pytest.mark.guarantee("sql.first-starts-at-once")
 def test_six_first_starts_at_once_all_end_healthy(url: str, killed: bool) -> None:
     # A server's database gets a schema only where that is asked for.
     create = "None" if url.startswith("sqlite") else "True"
@@ -143,6 +138,7 @@ def test_six_first_starts_at_once_all_end_healthy(url: str, killed: bool) -> Non
     assert len(runs) == PROCESSES
 
 
+@pytest.mark.guarantee("sql.broken-upgrade-leaves-nothing")
 def test_what_a_killed_process_left_is_finished_by_the_next(url: str) -> None:
     victim = start(HANGS, url)
     assert line_of(victim) == "in the middle"

@@ -20,14 +20,11 @@ class AnnotationRows(Connection):
 
     async def append_annotations(self, annotations: Sequence[AnnotationRecord]) -> list[str]:
         """Insert annotations, skipping each whose run, key and idempotency key exist already."""
-        written: list[str] = []
         if not annotations:
-            return written
+            return []
+        statement = insert_annotations(self._database.kind)
         async with self._writing() as tx:
-            for annotation in annotations:
-                rows = await tx.fetch(insert_annotations(self._database.kind), _row(annotation))
-                written += [row["id"] for row in rows]
-        return written
+            return [one.id for one in annotations if await tx.execute(statement, _row(one))]
 
     async def list_annotations(self, run_id: str, query: AnnotationQuery) -> list[AnnotationRecord]:
         """The annotations of a run that fit the query, by `created_at`, then as they were appended."""

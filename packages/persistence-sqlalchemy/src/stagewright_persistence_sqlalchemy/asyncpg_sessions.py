@@ -1,22 +1,21 @@
 """Sessions over asyncpg's own connections, taken out of SQLAlchemy's pool: a third of the client's work a statement."""
 
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, cast
+from typing import Any
 
 from sqlalchemy import Executable
-from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from stagewright_persistence_sqlalchemy.connecting import connected
+from stagewright.errors import PersistenceUnavailableError, TransientError
+from stagewright_persistence_sqlalchemy.connecting import UNDOING_PATIENCE, PooledConnections
+from stagewright_persistence_sqlalchemy.prepared_statements import PreparedStatements
 from stagewright_persistence_sqlalchemy.rows import Row
 from stagewright_persistence_sqlalchemy.sessions import Session
 from stagewright_persistence_sqlalchemy.vendor_errors import translated_commit_errors, translated_errors
 
 __all__ = ["AsyncpgSessions"]
-
-_MOST_STATEMENTS: Final = 512
 
 
 class AsyncpgSessions:
@@ -27,8 +26,8 @@ class AsyncpgSessions:
     """
 
     def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
-        self._statements = _PreparedStatements(engine.dialect)
+        self._connections = PooledConnections(engine)
+        self._statements = PreparedStatements(engine.dialect)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Session]:
@@ -40,9 +39,8 @@ class AsyncpgSessions:
     async def writing(self) -> AsyncIterator[Session]:
         """A connection in a transaction."""
         async with self._driver_connection() as driver:
-            session = _AsyncpgSession(driver, self._statements)
+            session = _AsyncpgSession(driver, self._statements, is_own=True)
             try:
-                await session.begin()
                 try:
                     yield session
                 except BaseException:
@@ -56,138 +54,109 @@ class AsyncpgSessions:
 
     @asynccontextmanager
     async def _driver_connection(self) -> AsyncIterator[Any]:  # Any: asyncpg ships no types
-        async with connected(self._engine) as connection:
-            with translated_errors():
-                raw = await connection.get_raw_connection()
-            driver: Any = raw.driver_connection
+        async with self._connections.taken() as connection:
+            driver: Any = connection.driver_connection
             try:
                 yield driver
             finally:
                 if driver.is_closed():
-                    await connection.invalidate()
+                    self._connections.discard(connection)
 
 
 class _AsyncpgSession:
-    def __init__(self, driver: Any, statements: "_PreparedStatements") -> None:
+    def __init__(self, driver: Any, statements: PreparedStatements, *, is_own: bool = False) -> None:
         self._driver = driver
         self._statements = statements
-        self._transaction: Any = None
+        self._savepoints = 0
+        self._is_own = is_own
+        self._is_begun = False
         self.is_settled = False
 
     @property
     def can_restart(self) -> bool:
-        return self._transaction is not None
-
-    async def begin(self) -> None:
-        # Said each time: a database whose default is stricter would refuse what waits for a lock.
-        self.is_settled = False
-        with translated_errors():
-            self._transaction = self._driver.transaction(isolation="read_committed")
-            await self._transaction.start()
+        return self._is_own
 
     async def commit(self) -> None:
-        with translated_commit_errors():
-            await self._transaction.commit()
+        if self._is_begun:
+            self._check_open()
+            with translated_commit_errors():
+                await self._driver.execute("COMMIT")
         self.is_settled = True
 
     async def roll_back(self) -> None:
-        await _roll_back(self._driver, self._transaction)
+        if self._is_begun:
+            await self._undo("ROLLBACK")
         self.is_settled = True
 
     async def restart(self) -> None:
         await self.roll_back()
-        await self.begin()
+        self._is_begun = self.is_settled = False
 
     async def fetch(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
         prepared = self._statements.of(statement)
         with translated_errors():
+            await self._begin()
             records = await self._driver.fetch(prepared.sql, *prepared.arguments(parameters))
-        return [prepared.row(record) for record in records]
+        return prepared.rows(records)
+
+    async def finish_with(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
+        if self._is_begun:
+            return await self.fetch(statement, parameters)
+        prepared = self._statements.of(statement)
+        self._check_open()
+        with translated_commit_errors():
+            records = await self._driver.fetch(prepared.sql, *prepared.arguments(parameters))
+        return prepared.rows(records)
 
     async def execute(self, statement: Executable, parameters: Mapping[str, Any]) -> int:
         prepared = self._statements.of(statement)
         with translated_errors():
+            await self._begin()
             tag: str = await self._driver.execute(prepared.sql, *prepared.arguments(parameters))
         count = tag.rpartition(" ")[2]
         return int(count) if count.isdigit() else 0
 
-    async def execute_many(self, statement: Executable, parameters: Sequence[Mapping[str, Any]]) -> None:
-        prepared = self._statements.of(statement)
-        with translated_errors():
-            await self._driver.executemany(prepared.sql, [prepared.arguments(one) for one in parameters])
+    async def execute_all(
+        self, statements: Sequence[tuple[Executable, Sequence[Mapping[str, Any]]]]
+    ) -> list[list[int]]:
+        return [[await self.execute(statement, one) for one in rows] for statement, rows in statements]
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
+        self._savepoints += 1
+        name = f"stagewright_{self._savepoints}"
         with translated_errors():
-            nested = self._driver.transaction()
-            await nested.start()
+            await self._begin()
+            await self._driver.execute(f"SAVEPOINT {name}")
         try:
             yield
         except BaseException:
-            await _roll_back(self._driver, nested)
+            await self._undo(f"ROLLBACK TO {name}")
             raise
         with translated_errors():
-            await nested.commit()
+            await self._driver.execute(f"RELEASE SAVEPOINT {name}")
 
+    async def _begin(self) -> None:
+        """Begin the transaction, unless this has none of its own or has begun it."""
+        if self._is_own and not self._is_begun:
+            # Before it is sent: whether or not its answer comes, there is something to undo.
+            self._is_begun = True
+            # Said each time: a database whose default is stricter would refuse what waits for a lock.
+            await self._driver.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
 
-class _PreparedStatement:
-    """A Core statement as asyncpg takes it, with what turns values into arguments and records into rows."""
+    def _check_open(self) -> None:
+        """What was never sent has an outcome that is known."""
+        if self._driver.is_closed():
+            raise PersistenceUnavailableError("the connection was lost before the commit was sent")
 
-    def __init__(self, statement: Executable, dialect: Dialect) -> None:
-        # Any: Executable doesn't say that it compiles, and what comes out is untyped where it is interesting.
-        compiled: Any = cast(Any, statement).compile(
-            dialect=dialect, compile_kwargs={"render_postcompile": True}
-        )
-        self.sql: str = compiled.string
-        defaults: Mapping[str, Any] = compiled.params
-        self._arguments: list[tuple[str, Any, Callable[[Any], Any] | None]] = [
-            (name, defaults[name], _writer(compiled.binds[name].type, dialect))
-            for name in compiled.positiontup or ()
-        ]
-        columns: Any = getattr(statement, "exported_columns", ())
-        self._columns = [(column.name, _reader(column.type, dialect)) for column in columns]
-
-    def arguments(self, parameters: Mapping[str, Any]) -> list[Any]:
-        values = ((parameters.get(name, default), write) for name, default, write in self._arguments)
-        return [value if write is None else write(value) for value, write in values]
-
-    def row(self, record: Any) -> Row:
-        return {
-            name: value if read is None else read(value)
-            for (name, read), value in zip(self._columns, record, strict=True)
-        }
-
-
-class _PreparedStatements:
-    """Compiles each statement once; the least used are forgotten."""
-
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
-        self._known: OrderedDict[Executable, _PreparedStatement] = OrderedDict()
-
-    def of(self, statement: Executable) -> _PreparedStatement:
-        known = self._known.get(statement)
-        if known is None:
-            known = self._known[statement] = _PreparedStatement(statement, self._dialect)
-            if len(self._known) > _MOST_STATEMENTS:
-                self._known.popitem(last=False)
-        else:
-            self._known.move_to_end(statement)
-        return known
-
-
-def _writer(kind: Any, dialect: Dialect) -> Callable[[Any], Any] | None:
-    processor: Callable[[Any], Any] | None = kind.dialect_impl(dialect).bind_processor(dialect)
-    return processor
-
-
-def _reader(kind: Any, dialect: Dialect) -> Callable[[Any], Any] | None:
-    processor: Callable[[Any], Any] | None = kind.dialect_impl(dialect).result_processor(dialect, None)
-    return processor
-
-
-async def _roll_back(driver: Any, transaction: Any) -> None:
-    # A connection that is gone has rolled back by itself.
-    if not driver.is_closed():
-        with translated_errors():
-            await transaction.rollback()
+    async def _undo(self, statement: str) -> None:
+        # A connection that is gone has rolled back by itself.
+        if self._driver.is_closed():
+            return
+        try:
+            async with asyncio.timeout(UNDOING_PATIENCE):
+                with translated_errors():
+                    await self._driver.execute(statement)
+        except (TimeoutError, TransientError):
+            # A server that answers nothing must not keep a caller who gives up, nor hide why it does.
+            self._driver.terminate()

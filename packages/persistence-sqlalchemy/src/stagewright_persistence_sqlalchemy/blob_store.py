@@ -129,8 +129,10 @@ def _put(kind: DatabaseKind, *, if_absent: bool) -> Executable:
         return absent
     statement: Any = kind.insert(tables.blobs)
     statement = statement.values({name: bindparam(name, type_=tables.blobs.c[name].type) for name in names})
-    changed = {name: statement.excluded[name] for name in ("data", "content_type", "updated_at")}
-    replaced: Executable = statement.on_conflict_do_update(index_elements=["key"], set_=changed)
+    changed = ("data", "content_type", "updated_at")
+    replaced: Executable = kind.replacing(
+        statement, ["key"], lambda given: {name: given[name] for name in changed}
+    )
     return replaced
 
 

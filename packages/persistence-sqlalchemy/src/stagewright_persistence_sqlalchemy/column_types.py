@@ -1,26 +1,58 @@
 """Column types that give back exactly what was put in, the same on every database."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from functools import cache
+from typing import Any, Final
 
-from sqlalchemy import DateTime, Table, Text
+from sqlalchemy import ARRAY, DateTime, LargeBinary, Table, Text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-__all__ = ["ExactDecimal", "ExactJson", "Moment", "encoded", "read_json", "wire_type", "write_json"]
+from stagewright_persistence_sqlalchemy import mariadb_types
+
+__all__ = [
+    "BlobKey",
+    "ExactDecimal",
+    "ExactJson",
+    "LongBytes",
+    "LongText",
+    "Moment",
+    "Name",
+    "encoded",
+    "read_json",
+    "reader_of",
+    "wire_type",
+    "write_json",
+    "writer_of",
+]
+
+
+Name: Final = Text().with_variant(mariadb_types.NAME, "mariadb")
+"""A name, an id or a key that is compared."""
+
+LongText: Final = Text().with_variant(mariadb_types.LONG_TEXT, "mariadb")
+"""A text of any length."""
+
+LongBytes: Final = LargeBinary().with_variant(mariadb_types.LONG_BYTES, "mariadb")
+"""Bytes, however many."""
+
+_WRITER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+# What most JSON columns hold, most of the time.
+_USUAL: Final[Mapping[str, Callable[[], Any]]] = {"null": lambda: None, "{}": dict, "[]": list}
 
 
 def write_json(value: object) -> str:
     """The text of a JSON value, as stores keep it."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return "null" if value is None else _WRITER.encode(value)
 
 
 def read_json(text: str) -> Any:
     """The value of a stored text."""
-    return json.loads(text)
+    usual = _USUAL.get(text)
+    return json.loads(text) if usual is None else usual()
 
 
 class ExactJson(TypeDecorator[Any]):  # Any: a column holds whatever JSON its record's field has
@@ -33,6 +65,10 @@ class ExactJson(TypeDecorator[Any]):  # Any: a column holds whatever JSON its re
     impl = Text
     cache_ok = True
 
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """The database's own type."""
+        return mariadb_types.LONG_TEXT if dialect.name == "mariadb" else super().load_dialect_impl(dialect)
+
     def process_bind_param(self, value: Any, dialect: Dialect) -> str:
         """Write a value; None is JSON null."""
         return write_json(value)
@@ -43,7 +79,7 @@ class ExactJson(TypeDecorator[Any]):  # Any: a column holds whatever JSON its re
 
 
 class Moment(TypeDecorator[datetime]):
-    """An aware time in UTC with microseconds: `timestamptz`, or text that sorts as times do on SQLite."""
+    """An aware time in UTC with microseconds: `timestamptz`, `datetime(6)`, or text that is in the order of times."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -52,6 +88,8 @@ class Moment(TypeDecorator[datetime]):
         """The database's own type."""
         if dialect.name == "sqlite":
             return dialect.type_descriptor(Text())
+        if dialect.name == "mariadb":
+            return dialect.type_descriptor(mariadb_types.MOMENT)
         return dialect.type_descriptor(DateTime(timezone=True))
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
@@ -59,13 +97,17 @@ class Moment(TypeDecorator[datetime]):
         if value is None:
             return None
         moment = value.astimezone(UTC)
+        if dialect.name == "mariadb":
+            return moment.replace(tzinfo=None)
         return moment.isoformat(timespec="microseconds") if dialect.name == "sqlite" else moment
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
         """Read a time, in UTC."""
         if value is None:
             return None
-        return (datetime.fromisoformat(value) if isinstance(value, str) else value).astimezone(UTC)
+        moment: datetime = datetime.fromisoformat(value) if isinstance(value, str) else value
+        # MariaDB's times have no zone.
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 class ExactDecimal(TypeDecorator[Decimal]):
@@ -73,6 +115,10 @@ class ExactDecimal(TypeDecorator[Decimal]):
 
     impl = Text
     cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """The database's own type."""
+        return mariadb_types.LONG_TEXT if dialect.name == "mariadb" else super().load_dialect_impl(dialect)
 
     def process_bind_param(self, value: Decimal | None, dialect: Dialect) -> str | None:
         """Write a number."""
@@ -83,9 +129,32 @@ class ExactDecimal(TypeDecorator[Decimal]):
         return None if value is None else Decimal(value)
 
 
+class BlobKey(TypeDecorator[str]):
+    """The key of a blob, which is longer than a name."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """The database's own type."""
+        return mariadb_types.BLOB_KEY if dialect.name == "mariadb" else super().load_dialect_impl(dialect)
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
+        """Write a key."""
+        return value.encode() if value is not None and dialect.name == "mariadb" else value
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
+        """Read a key."""
+        return value.decode() if isinstance(value, bytes) else value
+
+
 def encoded(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
     """A row's values as they are sent: what a caller changes afterwards changes nothing in them."""
-    return {name: _encoded(table.c[name].type, value) for name, value in values.items()}
+    row = dict(values)
+    for name, write in _encoders(table):
+        if name in row:
+            row[name] = write(row[name])
+    return row
 
 
 def wire_type(kind: TypeEngine[Any]) -> TypeEngine[Any]:
@@ -93,9 +162,32 @@ def wire_type(kind: TypeEngine[Any]) -> TypeEngine[Any]:
     return Text() if isinstance(kind, ExactJson | ExactDecimal) else kind
 
 
-def _encoded(kind: TypeEngine[Any], value: Any) -> Any:
+def reader_of(kind: TypeEngine[Any], dialect: Dialect) -> Callable[[Any], Any] | None:
+    """What makes a value of a driver's own; None where that is the value already, and it is never asked about NULL."""
     if isinstance(kind, ExactJson):
-        return write_json(value)
+        return read_json
     if isinstance(kind, ExactDecimal):
-        return None if value is None else str(value)
-    return value
+        return Decimal
+    if isinstance(kind, Moment) and dialect.driver == "asyncpg":
+        return None  # asyncpg reads every timestamptz as an aware time in UTC
+    return kind.dialect_impl(dialect).result_processor(dialect, None)
+
+
+def writer_of(kind: TypeEngine[Any], dialect: Dialect) -> Callable[[Any], Any] | None:
+    """What makes a value what a driver takes; None where it takes it as it is."""
+    if isinstance(kind, ExactJson):
+        return write_json
+    if isinstance(kind, Moment | ARRAY) and dialect.driver == "asyncpg":
+        return None  # asyncpg takes aware times of any zone; members of arrays are encoded already
+    return kind.dialect_impl(dialect).bind_processor(dialect)
+
+
+@cache
+def _encoders(table: Table) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+    encoders: list[tuple[str, Callable[[Any], Any]]] = []
+    for column in table.c:
+        if isinstance(column.type, ExactJson):
+            encoders.append((column.name, write_json))
+        elif isinstance(column.type, ExactDecimal):
+            encoders.append((column.name, lambda value: None if value is None else str(value)))
+    return tuple(encoders)

@@ -1,18 +1,23 @@
 """What every adapter over a database is: on its own, or inside a transaction."""
 
 import copy
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Self
+from typing import Any, Final, Self, TypeVar
 
 from sqlalchemy import Executable
 
+from stagewright.errors import DeadlockError
 from stagewright.ports import Persistence
+from stagewright_persistence_sqlalchemy.borrowed_transaction import BorrowedTransaction
 from stagewright_persistence_sqlalchemy.database import Database
 from stagewright_persistence_sqlalchemy.rows import Row
 from stagewright_persistence_sqlalchemy.transaction import Transaction
 
 __all__ = ["Connection"]
+
+T = TypeVar("T")
+_REPETITIONS: Final = 4
 
 
 class Connection:
@@ -24,6 +29,7 @@ class Connection:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._borrowed: BorrowedTransaction | None = None
         self._transaction: Transaction | None = None
 
     @property
@@ -41,7 +47,9 @@ class Connection:
         """The same adapter inside the transaction of `tx`; None if that one stands on another database."""
         if not isinstance(tx, Connection) or tx.database is not self._database:
             return None
-        return self._bound_to(tx._transaction)
+        bound = self._bound_to(tx._transaction)
+        bound._borrowed = tx._borrowed
+        return bound
 
     async def notify(self, topic: str) -> None:
         """Wake whoever waits on this database; inside a transaction, once it has committed."""
@@ -55,19 +63,33 @@ class Connection:
             self._transaction.check_usable()
             yield self._transaction
         else:
-            async with self._database.transaction() as transaction:
+            async with self._source.transaction() as transaction:
                 yield transaction
+
+    async def _undisturbed(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do what is a transaction of its own once more where a deadlock has undone it, a few times."""
+        for _ in range(_REPETITIONS):
+            try:
+                return await work()
+            except DeadlockError:
+                if self._transaction is not None or self._borrowed is not None:
+                    raise
+        return await work()
 
     async def _fetch(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
         """Read, inside the transaction or as committed."""
         if self._transaction is not None:
             return await self._transaction.fetch(statement, parameters)
-        async with self._database.sessions.reading() as session:
-            return await session.fetch(statement, parameters)
+        return await self._source.read(statement, parameters)
+
+    @property
+    def _source(self) -> Database | BorrowedTransaction:
+        """Where transactions come from: the database, or the caller's transaction, in which they are savepoints."""
+        return self._borrowed or self._database
 
     @asynccontextmanager
     async def _open_transaction(self) -> AsyncIterator[Self]:
-        async with self._database.transaction() as transaction:
+        async with self._source.transaction() as transaction:
             yield self._bound_to(transaction)
 
     @asynccontextmanager

@@ -8,19 +8,23 @@ from typing import Final
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from stagewright.errors import InvalidSettingError, MissingDriverError, TransientError
+from stagewright.errors import DeadlockError, InvalidSettingError, MissingDriverError, TransientError
 from stagewright.plugins.adapters import redacted
 from stagewright_persistence_sqlalchemy.errors import DatabaseUnusableError
 from stagewright_persistence_sqlalchemy.vendor_errors import translated_errors
 
 __all__ = ["database_url", "named_errors", "shown", "with_driver"]
 
-_DRIVERS: Final = {"sqlite": ("aiosqlite",), "postgresql": ("asyncpg", "psycopg")}
+_DRIVERS: Final = {
+    "sqlite": ("aiosqlite",),
+    "postgresql": ("asyncpg", "psycopg"),
+    "mariadb": ("asyncmy",),
+}
 """By database: its drivers, which are modules of the same name, the preferred one first."""
 
 
 def database_url(text: str) -> URL:
-    """Read the URL of an SQLite or PostgreSQL database; `postgres` is `postgresql`.
+    """Read the URL of an SQLite, PostgreSQL or MariaDB database; `postgres` is `postgresql`.
 
     Raises:
         InvalidSettingError: If it is none.
@@ -33,11 +37,13 @@ def database_url(text: str) -> URL:
     backend, plus, driver = url.drivername.partition("+")
     backend = "postgresql" if backend == "postgres" else backend
     if backend not in _DRIVERS:
-        raise InvalidSettingError("url", redacted(text), "is no URL of SQLite or PostgreSQL")
+        raise InvalidSettingError("url", redacted(text), "is no URL of SQLite, PostgreSQL or MariaDB")
     if plus and driver not in _DRIVERS[backend]:
         usable = " or ".join(f"{backend}+{name}://" for name in _DRIVERS[backend])
         problem = f"names a driver that can't be used here; write {backend}:// or {usable}"
         raise InvalidSettingError("url", redacted(text), problem)
+    if url.port is not None and not 0 < url.port < 65_536:
+        raise InvalidSettingError("url", redacted(text), "has a port that is not between 1 and 65535")
     return url.set(drivername=f"{backend}{plus}{driver}")
 
 
@@ -66,16 +72,17 @@ def named_errors(url: URL) -> Iterator[None]:
     """Raise what a driver or SQLAlchemy raises as an error of Stagewright's that names the database.
 
     Raises:
-        TransientError: If it couldn't be reached or was busy.
+        TransientPersistenceError: If it was busy.
+        PersistenceUnavailableError: If it couldn't be reached.
         DatabaseUnusableError: If it refused.
     """
     try:
         with translated_errors():
             yield
     except TransientError as error:
-        if type(error) is not TransientError:
+        if isinstance(error, DeadlockError):
             raise
-        raise TransientError(f"{shown(url)} can't be reached: {error}") from error
+        raise type(error)(f"{shown(url)} can't be reached: {error}") from error
     except Exception as error:
         if not _is_vendors(error):
             raise
@@ -84,7 +91,12 @@ def named_errors(url: URL) -> Iterator[None]:
 
 def _is_vendors(error: Exception) -> bool:
     module = type(error).__module__.partition(".")[0]
-    return isinstance(error, SQLAlchemyError | OSError) or module in ("asyncpg", "psycopg", "sqlite3")
+    return isinstance(error, SQLAlchemyError | OSError) or module in (
+        "asyncpg",
+        "asyncmy",
+        "psycopg",
+        "sqlite3",
+    )
 
 
 def _first_line(error: Exception) -> str:

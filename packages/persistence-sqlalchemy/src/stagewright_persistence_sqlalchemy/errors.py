@@ -2,15 +2,17 @@
 
 from dataclasses import dataclass
 
-from stagewright.errors import StagewrightError
+from stagewright.errors import NonRetryableError, StagewrightError
 
 __all__ = [
+    "DatabaseFileMissingError",
     "DatabaseUnusableError",
     "SchemaError",
     "SchemaMissingError",
     "SchemaOutdatedError",
     "SchemaTooNewError",
     "UnknownSchemaError",
+    "ValueTooLargeError",
 ]
 
 
@@ -47,6 +49,16 @@ class SchemaMissingError(SchemaError):
 
     def __str__(self) -> str:
         return f"{self.url} has no Stagewright schema yet; run `stagewright db upgrade '{self.url}'`"
+
+
+class DatabaseFileMissingError(SchemaMissingError):
+    """There is no such SQLite file, and none may be made."""
+
+    def __str__(self) -> str:
+        return (
+            f"there is no such file as {self.url} names; check its path, or make it with "
+            f"`stagewright db upgrade '{self.url}'`"
+        )
 
 
 @dataclass(eq=False)
@@ -99,3 +111,17 @@ class UnknownSchemaError(SchemaError):
 
     def __str__(self) -> str:
         return f"{self.url} can't be used: {self.problem}"
+
+
+@dataclass(eq=False)
+class ValueTooLargeError(NonRetryableError):
+    """A value is larger than the database takes; sending it again would change nothing.
+
+    Attributes:
+        problem: What the database said, or what it takes.
+    """
+
+    problem: str
+
+    def __str__(self) -> str:
+        return f"a value is too large for the database: {self.problem}"

@@ -10,18 +10,21 @@ from sqlalchemy import ARRAY, ColumnElement, Executable, Table, Text, bindparam,
 from stagewright.errors import RecordNotFoundError, StaleVersionError, SupersededError
 from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
-from stagewright_persistence_sqlalchemy.pending_writes import PendingWrites
+from stagewright_persistence_sqlalchemy.pending_writes import ENTITIES, PendingWrites
 from stagewright_persistence_sqlalchemy.sessions import Session
+from stagewright_persistence_sqlalchemy.statements.paths import updating_along
 from stagewright_persistence_sqlalchemy.statements.reads import versions_of
 from stagewright_persistence_sqlalchemy.statements.signals import raise_signal
 from stagewright_persistence_sqlalchemy.statements.writes import (
     ACKNOWLEDGEMENT_COLUMNS,
     JOB_COLUMNS,
+    acknowledge_held_jobs,
     acknowledge_jobs,
     array_source,
     column_types_of,
     enqueue_jobs,
     insert_rows,
+    is_place_of,
     row_source,
     update_rows,
 )
@@ -30,7 +33,6 @@ __all__ = ["CHANNEL", "flush"]
 
 CHANNEL: Final = "stagewright_work"
 _SKIP_EXISTING: Final = frozenset({tables.logs.name})
-_ENTITIES: Final = {tables.runs.name: "run", tables.stages.name: "stage"}
 # A row comes after those that it refers to.
 _ORDER: Final = (
     tables.definitions,
@@ -71,8 +73,16 @@ Write: TypeAlias = _Insert | _Update | _Enqueue | _Acknowledge
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
 
 
-async def flush(kind: DatabaseKind, session: Session, pending: PendingWrites) -> None:
+async def flush(
+    kind: DatabaseKind, session: Session, pending: PendingWrites, *, is_last: bool = False
+) -> None:
     """Send all pending writes, and see that those with a guard took effect.
+
+    Args:
+        kind: The database.
+        session: The transaction's connection.
+        pending: The writes; none are left, but for notifications that come last.
+        is_last: Whether only the commit follows.
 
     Raises:
         StaleVersionError: If a row doesn't have the version that was expected.
@@ -82,12 +92,13 @@ async def flush(kind: DatabaseKind, session: Session, pending: PendingWrites) ->
     writes = list(_writes(pending))
     topics = list(pending.topics)
     pending.clear()
+    if kind.counts_at_the_end and not is_last:
+        pending.topics.update(dict.fromkeys(topics))
+        topics = []
     if kind.composes:
-        changed = await _send_composed(kind, session, writes, topics)
+        changed = await _send_composed(kind, session, writes, topics, is_last=is_last)
     else:
-        changed = await _send_one_by_one(kind, session, writes)
-        if topics:
-            await session.execute(raise_signal(kind), {})
+        changed = await _send_one_by_one(kind, session, writes, topics)
     for (write, rows), ids in zip(writes, changed, strict=True):
         if isinstance(write, _Update | _Acknowledge):
             refused = [row for row in rows if row["id"] not in ids]
@@ -109,54 +120,88 @@ def _writes(pending: PendingWrites) -> Iterable[tuple[Write, Rows]]:
     if pending.acknowledgements:
         yield _Acknowledge(), list(pending.acknowledgements.values())
     if pending.enqueued:
-        yield _Enqueue(), list(pending.enqueued)
+        yield _Enqueue(), list(pending.enqueued.values())
 
 
 async def _send_composed(
-    kind: DatabaseKind, session: Session, writes: Sequence[tuple[Write, Rows]], topics: Sequence[str]
+    kind: DatabaseKind,
+    session: Session,
+    writes: Sequence[tuple[Write, Rows]],
+    topics: Sequence[str],
+    *,
+    is_last: bool,
 ) -> list[set[str]]:
-    statement = _composed(kind, tuple(write for write, _ in writes), len(topics))
-    parameters: dict[str, Any] = {f"topic_{number}": topic for number, topic in enumerate(topics)}
+    # A notification says no more than that there is one: all topics of a transaction are one of them.
+    shape = tuple((write, len(rows) == 1) for write, rows in writes)
+    statement = _composed(kind, shape, notifies=bool(topics))
+    parameters: dict[str, Any] = {"topic": topics[0]} if topics else {}
     for number, (write, rows) in enumerate(writes):
-        for name in _columns(write):
-            parameters[f"w{number}_{name}"] = [row[name] for row in rows]
-    answers = await session.fetch(statement, parameters)
+        if len(rows) == 1:
+            (row,) = rows
+            parameters |= {f"w{number}_{name}": row[name] for name in _columns(write)}
+        else:
+            parameters |= {f"w{number}_{name}": [row[name] for row in rows] for name in _columns(write)}
+    # What has no guard needs no look at the answer before it is committed.
+    is_sure = is_last and not any(isinstance(write, _Update | _Acknowledge) for write, _ in writes)
+    answers = await (session.finish_with if is_sure else session.fetch)(statement, parameters)
     return [set(answers[0][f"ids{number}"] or ()) for number in range(len(writes))]
 
 
 @lru_cache(maxsize=512)
-def _composed(kind: DatabaseKind, writes: tuple[Write, ...], topics: int) -> Executable:
-    """One statement for these writes; its text depends on their shape, not on how many rows they have."""
+def _composed(kind: DatabaseKind, shape: tuple[tuple[Write, bool], ...], *, notifies: bool) -> Executable:
+    """One statement for these writes; its text depends on whether each is of one row, not on how many more there are.
+
+    One row is the usual case, and cheaper as plain parameters than as arrays: for the driver, and for the planner.
+    """
     parts, changed = [], []
-    for number, write in enumerate(writes):
-        source, rows = array_source(_types(write), f"w{number}_")
-        part = _statement(kind, write, source, rows)
+    for number, (write, is_single) in enumerate(shape):
+        prefix = f"w{number}_"
+        rows = None
+        if is_single:
+            source = row_source(_types(write), prefix)
+        else:
+            source, rows = array_source(_types(write), prefix)
+        guarded: Any = None
+        if isinstance(write, _Acknowledge):
+            held, part = acknowledge_held_jobs(kind, source, _replaced(shape))
+            guarded = held
+        else:
+            part = _statement(kind, write, source, rows)
         written = part.returning(_returned(write)).cte(f"part{number}")
+        if isinstance(write, _Update):
+            guarded = written
         ids: ColumnElement[Any] = null()
-        if isinstance(write, _Update | _Acknowledge):
-            ids = select(func.array_agg(written.c.id, type_=ARRAY(Text()))).scalar_subquery()
+        if guarded is not None:
+            ids = select(func.array_agg(guarded.c.id, type_=ARRAY(Text()))).scalar_subquery()
         parts.append(written)
         changed.append(ids.label(f"ids{number}"))
-    told = [
-        func.pg_notify(CHANNEL, bindparam(f"topic_{number}", type_=Text())).label(f"t{number}")
-        for number in range(topics)
-    ]
+    told = [func.pg_notify(CHANNEL, bindparam("topic", type_=Text())).label("told")] if notifies else []
     return select(*changed, *told).add_cte(*parts)
 
 
+def _replaced(shape: tuple[tuple[Write, bool], ...]) -> ColumnElement[bool] | None:
+    """Whether a job gives its place to one that the same statement enqueues; None where it enqueues none."""
+    for number, (write, is_single) in enumerate(shape):
+        if isinstance(write, _Enqueue):
+            columns = column_types_of(tables.jobs, ("run_id", "stage_id"))
+            return is_place_of(columns, f"w{number}_", is_single=is_single)
+    return None
+
+
 async def _send_one_by_one(
-    kind: DatabaseKind, session: Session, writes: Sequence[tuple[Write, Rows]]
+    kind: DatabaseKind, session: Session, writes: Sequence[tuple[Write, Rows]], topics: Sequence[str]
 ) -> list[set[str]]:
-    changed: list[set[str]] = []
+    statements: list[tuple[Executable, Sequence[Mapping[str, Any]]]] = []
     for write, rows in writes:
-        statement = _single(kind, write)
-        parameters = [{f"p_{name}": row[name] for name in _columns(write)} for row in rows]
-        if isinstance(write, _Insert | _Enqueue):
-            await session.execute_many(statement, parameters)
-            changed.append(set())
-        else:
-            changed.append({one["p_id"] for one in parameters if await session.execute(statement, one)})
-    return changed
+        names = [(f"p_{name}", name) for name in _columns(write)]
+        statements.append((_single(kind, write), [{p: row[name] for p, name in names} for row in rows]))
+    if topics:
+        statements.append((raise_signal(kind), [{}]))
+    counts = await session.execute_all(statements)
+    return [
+        {row["id"] for row, count in zip(rows, changed, strict=True) if count and "id" in row}
+        for (_, rows), changed in zip(writes, counts, strict=False)
+    ]
 
 
 @lru_cache(maxsize=512)
@@ -173,7 +218,7 @@ def _statement(kind: DatabaseKind, write: Write, source: Any, rows: Any) -> Any:
         case _Update(name, columns):
             return update_rows(_table(name), columns, source)
         case _Acknowledge():
-            return acknowledge_jobs(kind, source, waits=not kind.composes)
+            return updating_along(acknowledge_jobs(kind, source), "uq_job_queue_id")
         case _Enqueue():
             return enqueue_jobs(kind, source, rows)
 
@@ -189,6 +234,7 @@ def _returned(write: Write) -> ColumnElement[Any]:
             return tables.jobs.c.id
 
 
+@lru_cache(maxsize=512)
 def _types(write: Write) -> Mapping[str, Any]:
     match write:
         case _Insert(name, columns):
@@ -201,6 +247,7 @@ def _types(write: Write) -> Mapping[str, Any]:
             return column_types_of(tables.jobs, JOB_COLUMNS)
 
 
+@lru_cache(maxsize=512)
 def _columns(write: Write) -> Sequence[str]:
     return tuple(_types(write))
 
@@ -218,7 +265,7 @@ async def _explain(session: Session, write: Write, rows: Rows) -> None:
             table = _table(name)
             found = await session.fetch(versions_of(table, len(rows)), _numbered_ids(rows))
             versions = {row["id"]: row["version"] for row in found}
-            entity = _ENTITIES.get(name, name)
+            entity = ENTITIES.get(name, name)
             row = rows[0]
             if row["id"] not in versions:
                 raise RecordNotFoundError(entity, row["id"])

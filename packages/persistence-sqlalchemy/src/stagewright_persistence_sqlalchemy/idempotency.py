@@ -17,12 +17,20 @@ class IdempotencyKeys(Connection):
     """`IdempotencyStore`."""
 
     async def acquire_idempotency_key(
-        self, key: str, command_type: str, *, fingerprint: str, now: datetime, stale_after: timedelta | None
+        self,
+        key: str,
+        command_type: str,
+        *,
+        fingerprint: str,
+        now: datetime,
+        stale_after: timedelta | None,
+        run_id: str | None = None,
     ) -> IdempotencyAnswer:
         """Take a key, or learn what became of it; a competitor's transaction is waited for."""
         named = {"of_key": key, "of_type": command_type}
         taken = {"fingerprint": fingerprint, "acquired_at": now}
-        row = {"key": key, "command_type": command_type, "completed": False, "result": None} | taken
+        row = {"key": key, "command_type": command_type, "completed": False, "result": None}
+        row |= taken | {"run_id": run_id}
         async with self._writing() as tx:
             if await tx.execute(writes_at_once.insert_key(self._database.kind), row):
                 return KeyAcquired()
@@ -45,14 +53,19 @@ class IdempotencyKeys(Connection):
         found = await tx.fetch(reads.idempotency_key(), {"key": key, "command_type": command_type})
         return found[0] if found else None
 
-    async def complete_idempotency_key(self, key: str, command_type: str, *, result: Json) -> None:
-        """Store what the command answered."""
-        named = {"of_key": key, "of_type": command_type, "result": result}
+    async def complete_idempotency_key(
+        self, key: str, command_type: str, *, taken_at: datetime, result: Json, run_id: str | None = None
+    ) -> None:
+        """Store what the command answered, unless the key was taken over."""
+        held = {"of_key": key, "of_type": command_type, "taken_at": taken_at}
         async with self._writing() as tx:
-            if not await tx.execute(writes_at_once.complete_key(), named):
+            if await tx.execute(writes_at_once.complete_key(), held | {"result": result, "of_run": run_id}):
+                return
+            if await self._held(tx, key, command_type) is None:
                 raise RecordNotFoundError("idempotency key", key)
 
-    async def release_idempotency_key(self, key: str, command_type: str) -> None:
-        """Forget a key that has no result."""
+    async def release_idempotency_key(self, key: str, command_type: str, *, taken_at: datetime) -> None:
+        """Forget a key that has no result, unless it was taken over."""
+        held = {"of_key": key, "of_type": command_type, "taken_at": taken_at}
         async with self._writing() as tx:
-            await tx.execute(writes_at_once.release_key(), {"of_key": key, "of_type": command_type})
+            await tx.execute(writes_at_once.release_key(), held)

@@ -1,19 +1,31 @@
 """Jobs in the same database as the runs they belong to."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from stagewright.duration import add_duration
+from stagewright.cursors import cursor_after_place, place_after
+from stagewright.duration import add_duration, subtract_within_calendar
 from stagewright.errors import RecordNotFoundError
-from stagewright.records import Acknowledgement, DequeuedJob, Fence, JobRecord, LeaseSweep, NewJob, Serves
+from stagewright.records import (
+    Acknowledgement,
+    DequeuedJob,
+    Fence,
+    JobQuery,
+    JobRecord,
+    LeaseSweep,
+    NewJob,
+    Page,
+    Serves,
+)
 from stagewright.status import Status
-from stagewright_persistence_sqlalchemy import tables
-from stagewright_persistence_sqlalchemy.column_types import encoded
 from stagewright_persistence_sqlalchemy.connection import Connection
+from stagewright_persistence_sqlalchemy.heartbeats import SqlHeartbeats, heartbeats_of
 from stagewright_persistence_sqlalchemy.rows import Row, job_of
 from stagewright_persistence_sqlalchemy.statements import jobs as statements
 from stagewright_persistence_sqlalchemy.statements.claims import dequeue_jobs, serves_parameters
+from stagewright_persistence_sqlalchemy.statements.job_listing import listed_jobs
+from stagewright_persistence_sqlalchemy.transaction import Transaction
 from stagewright_persistence_sqlalchemy.waiting import WaitsForWork
 
 __all__ = ["SqlAlchemyJobTransport"]
@@ -31,11 +43,38 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
         """Make jobs claimable, each in the place of the one that its run and stage had."""
         now = self._database.clock.now()
         async with self._writing() as tx:
-            # Of two jobs for one stage the later one counts, as if they had been enqueued one after the other.
-            latest = {(job.run_id, job.stage_id): job for job in jobs}
-            rows = (encoded(tables.jobs, _new_row(job, now)) for job in latest.values())
-            tx.pending.enqueued.extend(rows)
+            for job in jobs:
+                tx.pending.enqueue(_new_row(job, now))
         return [job.id for job in jobs]
+
+    async def resume(self, jobs: Sequence[NewJob]) -> list[JobRecord]:
+        """Wake SUSPENDED jobs, enqueue missing and ended ones, and leave alone what is claimable or claimed."""
+        if not jobs:
+            return []
+        wanted = {(job.run_id, job.stage_id): job for job in jobs}
+        names = _stage_names(wanted)
+        async with self._writing() as tx:
+            there = await tx.fetch(statements.jobs_of_stages(len(wanted)), names)
+            for key in wanted.keys() - {(row["run_id"], row["stage_id"]) for row in there}:
+                row = _new_row(wanted[key], self._database.clock.now())
+                await tx.execute(statements.enqueue_at_once(self._database.kind), row)
+            if any(row["status"] not in (Status.PENDING, Status.RUNNING) for row in there):
+                await self._rouse(tx, wanted)
+            rows = await tx.fetch(statements.jobs_of_stages(len(wanted)), names)
+        standing = {(row["run_id"], row["stage_id"]): job_of(row) for row in rows}
+        return [standing[job.run_id, job.stage_id] for job in jobs]
+
+    async def _rouse(self, tx: Transaction, wanted: Mapping[tuple[str, str], NewJob]) -> None:
+        """Make jobs claimable that are there and that nobody holds."""
+        now = self._database.clock.now()
+        resting = await tx.fetch(statements.lock_jobs_at_rest(len(wanted)), _stage_names(wanted))
+        asleep = [row["position"] for row in resting if row["status"] == Status.SUSPENDED]
+        if asleep:
+            positions = {f"position_{number}": position for number, position in enumerate(asleep)}
+            await tx.execute(statements.wake_jobs(self._database.kind, len(asleep)), positions | {"now": now})
+        for row in resting:
+            if row["status"] != Status.SUSPENDED:
+                tx.pending.enqueue(_new_row(wanted[row["run_id"], row["stage_id"]], now))
 
     async def dequeue(self, *, worker_id: str, serves: Serves = None, limit: int = 1) -> list[DequeuedJob]:
         """Take up to `limit` jobs that are due and served, passing over those that another transaction holds."""
@@ -43,9 +82,9 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
         if limit < 1 or pairs == []:
             return []
         statement = dequeue_jobs(self._database.kind, None if pairs is None else len(pairs))
-        parameters = {"worker_id": worker_id, "limit": limit, "now": self._database.clock.now()}
+        parameters = {"by_worker": worker_id, "limit": limit, "now": self._database.clock.now()}
         async with self._writing() as tx:
-            rows = await tx.fetch(statement, parameters | serves_parameters(pairs or []))
+            rows = await tx.take(statement, parameters | serves_parameters(pairs or []))
         rows.sort(key=lambda row: (-row["priority"], row["position"]))
         return [_dequeued(row) for row in rows]
 
@@ -95,17 +134,20 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
         """Renew the lease; False if this delivery doesn't own the job any more."""
         parameters = _fenced(job_id, fence) | {"now": self._database.clock.now()}
         async with self._writing() as tx:
-            return await tx.execute(statements.touch(self._database.kind), parameters) == 1
+            place = await self._place(tx, job_id)
+            return await tx.execute(statements.touch(self._database.kind), parameters | place) == 1
+
+    def open_heartbeats(self) -> SqlHeartbeats | None:
+        """A channel that renews leases from threads; None inside a transaction or for a database in memory."""
+        is_inside = self._transaction is not None or self._borrowed is not None
+        return None if is_inside else heartbeats_of(self._database)
 
     async def release_stale(self, threshold: timedelta) -> LeaseSweep:
         """End leases that were not renewed for longer than `threshold`."""
         parameters = self._age(threshold) | {"prefix": f"{_HEARTBEAT_LOST}: not renewed by worker "}
         async with self._writing() as tx:
-            jobs = [
-                job_of(row)
-                for row in await tx.fetch(statements.release_stale(self._database.kind), parameters)
-            ]
-        jobs.sort(key=lambda job: job.created_at)
+            rows = await tx.take(statements.release_stale(self._database.kind), parameters)
+        jobs = _as_enqueued(rows)
         return LeaseSweep(
             released=tuple(job for job in jobs if job.status is Status.PENDING),
             exhausted=tuple(job for job in jobs if job.status is Status.FAILED),
@@ -118,14 +160,14 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
         )
         parameters = self._age(absolute_timeout) | {"error": error}
         async with self._writing() as tx:
-            rows = await tx.fetch(statements.expire_runaway(self._database.kind), parameters)
-        return sorted((job_of(row) for row in rows), key=lambda job: job.created_at)
+            rows = await tx.take(statements.expire_runaway(self._database.kind), parameters)
+        return _as_enqueued(rows)
 
     async def cancel_by_run(self, run_id: str) -> int:
         """Make a run's PENDING and SUSPENDED jobs CANCELLED, passing over those that are being claimed."""
         parameters = {"of_run": run_id, "now": self._database.clock.now()}
         async with self._writing() as tx:
-            return len(await tx.fetch(statements.cancel_by_run(self._database.kind), parameters))
+            return len(await tx.take(statements.cancel_by_run(self._database.kind), parameters))
 
     async def delete_by_run_and_stages(self, run_id: str, stage_ids: Collection[str]) -> int:
         """Delete the jobs of these stages."""
@@ -138,6 +180,24 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
     async def get_jobs_by_run(self, run_id: str) -> list[JobRecord]:
         """All jobs of a run, by the time they were enqueued."""
         return [job_of(row) for row in await self._fetch(statements.jobs_of_run(), {"run_id": run_id})]
+
+    async def list_jobs(self, query: JobQuery, *, limit: int, cursor: str | None = None) -> Page[JobRecord]:
+        """Jobs by the time they were enqueued, the newest first."""
+        before = None if cursor is None else place_after("jobs", cursor)
+        statuses = (
+            None if query.statuses is None else tuple(sorted({Status(status) for status in query.statuses}))
+        )
+        if limit < 1 or statuses == ():
+            return Page(items=())
+        given = {"run_id": query.run_id, "workflow_id": query.workflow_id, "before": before}
+        wanted = {name: value for name, value in given.items() if value is not None}
+        statement = listed_jobs(statuses, tuple(wanted))
+        rows = await self._fetch(statement, wanted | {"limit": limit + 1})
+        shown = rows[:limit]
+        return Page(
+            items=tuple(map(job_of, shown)),
+            next_cursor=cursor_after_place("jobs", shown[-1]["position"]) if len(rows) > limit else None,
+        )
 
     async def depth(self) -> int:
         """How many jobs are PENDING and due."""
@@ -158,16 +218,38 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
             return "acknowledged"
         async with self._writing() as tx:
             statement = statements.acknowledge_at_once(self._database.kind)
-            changed = await tx.execute(statement, {f"p_{name}": value for name, value in row.items()})
+            place = await self._place(tx, job_id)
+            changed = await tx.execute(statement, place | {f"p_{name}": value for name, value in row.items()})
             if changed:
                 return "acknowledged"
             if fence is None:
                 raise RecordNotFoundError("job", job_id)
             return "superseded"
 
+    async def _place(self, tx: Transaction, job_id: str) -> dict[str, Any]:
+        """Where a job is, for databases where it isn't reached by its id."""
+        if not self._database.kind.locks_entries:
+            return {}
+        found = await tx.fetch(statements.place_of_job(), {"of_id": job_id})
+        return {"at_position": found[0]["position"] if found else None}
+
     def _age(self, age: timedelta) -> dict[str, Any]:
         now = self._database.clock.now()
-        return {"now": now, "before": now - age, "age_us": age // timedelta(microseconds=1)}
+        before = subtract_within_calendar(now, age)
+        # No database goes as far back as the longest duration.
+        return {"now": now, "before": before, "age_us": (now - before) // timedelta(microseconds=1)}
+
+
+def _as_enqueued(rows: Sequence[Row]) -> list[JobRecord]:
+    """The jobs of rows, by the time they were enqueued; those of one call have one time, and rise by position."""
+    return [job_of(row) for row in sorted(rows, key=lambda row: row["position"])]
+
+
+def _stage_names(keys: Collection[tuple[str, str]]) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    for number, (run_id, stage_id) in enumerate(keys):
+        names |= {f"run_{number}": run_id, f"stage_{number}": stage_id}
+    return names
 
 
 def _fenced(job_id: str, fence: Fence) -> dict[str, Any]:

@@ -1,13 +1,19 @@
-"""Learning that other processes have something to do: LISTEN on PostgreSQL, looking at a counter on SQLite."""
+"""Learning that other processes have something to do: LISTEN on PostgreSQL, looking at a counter elsewhere."""
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Protocol
 
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from stagewright_persistence_sqlalchemy.connecting import connected
+from stagewright_persistence_sqlalchemy.engine import another_engine
 from stagewright_persistence_sqlalchemy.flushing import CHANNEL
+from stagewright_persistence_sqlalchemy.mariadb_sessions import MariadbSession
+from stagewright_persistence_sqlalchemy.pooler import DEAF, is_behind_pooler
+from stagewright_persistence_sqlalchemy.rows import Row
 from stagewright_persistence_sqlalchemy.sessions import Sessions
 from stagewright_persistence_sqlalchemy.statements.signals import current_signal
 
@@ -15,21 +21,22 @@ __all__ = ["Listener", "listener_of"]
 
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
+_CONNECT_WITHIN: Final = 10.0
 _KEEP_ALIVE: Final = 10.0
 _LOOK_EVERY: Final = 0.05
 _log: Final = logging.getLogger("stagewright.persistence")
 
 
 class _Watch(Protocol):
-    async def __call__(self, connected: Callable[[], None], heard: Callable[[], None]) -> None: ...
+    async def __call__(self, begun: Callable[[], None], heard: Callable[[], None]) -> None: ...
 
 
 class Listener:
     """A task that listens, and begins anew whenever its connection is lost.
 
     Args:
-        watch: Listens on one connection until it is lost: says when it is connected, and what it hears.
-        tell: Called for every notification, and after each reconnect, since something may have been missed.
+        watch: Listens on one connection until it is lost: says when it has begun, and what it hears.
+        tell: Called for every notification, and whenever it begins to hear, since something may have come before.
     """
 
     def __init__(self, watch: _Watch, tell: Callable[[], None]) -> None:
@@ -38,6 +45,7 @@ class Listener:
         self._task: asyncio.Task[None] | None = None
         self._healthy = asyncio.Event()
         self._error: str | None = None
+        self._is_reported = False
 
     @property
     def is_healthy(self) -> bool:
@@ -46,7 +54,7 @@ class Listener:
 
     @property
     def last_error(self) -> str | None:
-        """Why it lost its connection the last time."""
+        """Why it has no connection, or lost the last one."""
         return self._error
 
     def start(self) -> None:
@@ -66,95 +74,150 @@ class Listener:
         pause = _FIRST_PAUSE
         while True:
             try:
-                await self._watch(self._connected, self._tell)
+                await self._watch(self._begun, self._tell)
                 self._error = "the connection was closed"
             except Exception as error:
                 self._error = f"{type(error).__name__}: {error}"
             if self._healthy.is_set():
                 pause = _FIRST_PAUSE
-                _log.warning(
-                    "notifications are lost until the database can be listened to again: %s", self._error
-                )
             self._healthy.clear()
+            if not self._is_reported:
+                self._is_reported = True
+                _log.warning("notifications are lost until the database can be listened to: %s", self._error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    def _connected(self) -> None:
-        if self._error is not None:
+    def _begun(self) -> None:
+        if self._is_reported:
             _log.info("listening to the database again")
-            # Whatever came while nobody listened is found by a look; so this counts as a notification.
-            self._tell()
+        self._is_reported = False
         self._error = None
         self._healthy.set()
+        # Whatever came while nobody listened is found by a look; so this counts as a notification.
+        self._tell()
 
 
 def listener_of(engine: AsyncEngine, sessions: Sessions, tell: Callable[[], None]) -> Listener:
     """The listener for an engine's database and driver."""
     if engine.dialect.name == "sqlite":
         return Listener(_counter_watch(sessions), tell)
-    if engine.dialect.driver == "asyncpg":
-        return Listener(_asyncpg_watch(engine), tell)
-    return Listener(_psycopg_watch(engine), tell)
+    if engine.dialect.name == "mariadb":
+        # Of an engine of its own, as below.
+        return Listener(_mariadb_watch(another_engine(engine)), tell)
+    return Listener(_channel_watch(engine), tell)
 
 
-def _asyncpg_watch(engine: AsyncEngine) -> _Watch:
-    async def watch(connected: Callable[[], None], heard: Callable[[], None]) -> None:
-        connection = await engine.connect()
+@asynccontextmanager
+async def _connection_of_its_own(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    async with AsyncExitStack() as stack:
         try:
-            raw = await connection.get_raw_connection()
-            driver: Any = raw.driver_connection  # Any: asyncpg ships no types
-            lost = asyncio.Event()
-            driver.add_termination_listener(lambda _: lost.set())
-            await driver.add_listener(CHANNEL, lambda *_: heard())
-            connected()
-            while not driver.is_closed() and not lost.is_set():
-                try:
-                    async with asyncio.timeout(_KEEP_ALIVE):
-                        await lost.wait()
-                except TimeoutError:
-                    # A connection that died without a word is found out by this.
-                    async with asyncio.timeout(_KEEP_ALIVE):
-                        await driver.execute("SELECT 1")
+            async with asyncio.timeout(_CONNECT_WITHIN):
+                connection = await stack.enter_async_context(connected(engine))
+        except TimeoutError as error:
+            raise TimeoutError(f"no connection within {_CONNECT_WITHIN:g} s") from error
+        try:
+            yield connection
         finally:
             # Its LISTEN must not go back into the pool with it.
             await asyncio.shield(connection.invalidate())
-            await asyncio.shield(connection.close())
+
+
+def _channel_watch(engine: AsyncEngine) -> _Watch:
+    # Of an engine of its own: a pool that work has exhausted must not make it deaf, nor it take work's only connection.
+    own = another_engine(engine)
+    listen = _listen_by_asyncpg if engine.dialect.driver == "asyncpg" else _listen_by_psycopg
+    is_told = False
+
+    async def watch(begun: Callable[[], None], heard: Callable[[], None]) -> None:
+        nonlocal is_told
+        if is_told:
+            # Trying again would change nothing.
+            await asyncio.Event().wait()
+        async with _connection_of_its_own(own) as connection:
+            # The first connection may have been what showed it.
+            is_told = is_behind_pooler(engine)
+            if is_told:
+                raise ConnectionError(DEAF)
+            await listen((await connection.get_raw_connection()).driver_connection, begun, heard)
 
     return watch
 
 
-def _psycopg_watch(engine: AsyncEngine) -> _Watch:
-    async def watch(connected: Callable[[], None], heard: Callable[[], None]) -> None:
-        connection = await engine.connect()
+async def _listen_by_asyncpg(
+    driver: Any, begun: Callable[[], None], heard: Callable[[], None]
+) -> None:  # Any: asyncpg ships no types
+    lost = asyncio.Event()
+    driver.add_termination_listener(lambda _: lost.set())
+    await driver.add_listener(CHANNEL, lambda *_: heard())
+    begun()
+    while not driver.is_closed() and not lost.is_set():
         try:
-            raw = await connection.get_raw_connection()
-            driver: Any = raw.driver_connection  # Any: kept apart from the driver's own generics
-            await driver.set_autocommit(True)
-            await driver.execute(f"LISTEN {CHANNEL}")
-            connected()
-            while True:
-                async for _ in driver.notifies(timeout=_KEEP_ALIVE):
-                    heard()
-                await driver.execute("SELECT 1")
-        finally:
-            await asyncio.shield(connection.invalidate())
-            await asyncio.shield(connection.close())
+            async with asyncio.timeout(_KEEP_ALIVE):
+                await lost.wait()
+        except TimeoutError:
+            # A connection that died without a word is found out by this.
+            await _answered(driver)
+
+
+async def _listen_by_psycopg(
+    driver: Any, begun: Callable[[], None], heard: Callable[[], None]
+) -> None:  # Any: kept apart from the driver's own generics
+    await driver.set_autocommit(True)
+    await driver.execute(f"LISTEN {CHANNEL}")
+    begun()
+    while True:
+        async for _ in driver.notifies(timeout=_KEEP_ALIVE):
+            heard()
+        await _answered(driver)
+
+
+async def _answered(driver: Any) -> None:
+    try:
+        async with asyncio.timeout(_KEEP_ALIVE):
+            await driver.execute("SELECT 1")
+    except TimeoutError as error:
+        raise TimeoutError(f"the database didn't answer within {_KEEP_ALIVE:g} s") from error
+
+
+def _mariadb_watch(engine: AsyncEngine) -> _Watch:
+    async def watch(begun: Callable[[], None], heard: Callable[[], None]) -> None:
+        async with _connection_of_its_own(engine) as connection:
+            await connection.execution_options(isolation_level="AUTOCOMMIT")
+            session = MariadbSession(connection)
+
+            async def look() -> list[Row]:
+                try:
+                    async with asyncio.timeout(_KEEP_ALIVE):
+                        return await session.fetch(current_signal(), {})
+                except TimeoutError as error:
+                    raise TimeoutError(f"the database didn't answer within {_KEEP_ALIVE:g} s") from error
+
+            await _watch_counter(look, begun, heard)
 
     return watch
 
 
 def _counter_watch(sessions: Sessions) -> _Watch:
-    async def watch(connected: Callable[[], None], heard: Callable[[], None]) -> None:
-        seen: int | None = None
-        while True:
-            async with sessions.reading() as session:
-                rows = await session.fetch(current_signal(), {})
-            current = rows[0]["count"] if rows else 0
-            if seen is None:
-                connected()
-            elif current != seen:
-                heard()
-            seen = current
-            await asyncio.sleep(_LOOK_EVERY)
+    async def look() -> list[Row]:
+        async with sessions.reading() as session:
+            return await session.fetch(current_signal(), {})
+
+    async def watch(begun: Callable[[], None], heard: Callable[[], None]) -> None:
+        await _watch_counter(look, begun, heard)
 
     return watch
+
+
+async def _watch_counter(
+    look: Callable[[], Awaitable[list[Row]]], begun: Callable[[], None], heard: Callable[[], None]
+) -> None:
+    seen: int | None = None
+    while True:
+        rows = await look()
+        current = rows[0]["count"] if rows else 0
+        if seen is None:
+            begun()
+        elif current != seen:
+            heard()
+        seen = current
+        await asyncio.sleep(_LOOK_EVERY)

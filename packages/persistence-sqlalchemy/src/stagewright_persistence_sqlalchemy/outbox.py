@@ -1,17 +1,25 @@
 """The outbox, both sides."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from itertools import takewhile
+from typing import Any, Final
 
+from stagewright.errors import RecordNotFoundError
 from stagewright.records import EventRecord, NewEvent
 from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.connection import Connection
-from stagewright_persistence_sqlalchemy.rows import event_of
+from stagewright_persistence_sqlalchemy.rows import Row, event_of
 from stagewright_persistence_sqlalchemy.statements import outbox as statements
+from stagewright_persistence_sqlalchemy.statements import reads
+from stagewright_persistence_sqlalchemy.transaction import Transaction
 
 __all__ = ["OutboxStores"]
+
+
+_AT_ONCE: Final = 5_000
+"""No statement has room for any number of ids."""
 
 
 class OutboxStores(Connection):
@@ -27,10 +35,25 @@ class OutboxStores(Connection):
                 last[event.run_id] += 1
                 tx.pending.insert(tables.outbox, _new_row(event, last[event.run_id]))
 
+    async def get_unpublished_outbox_events(self, limit: int) -> list[EventRecord]:
+        """Up to `limit` pending events by run, the oldest first, and by sequence; nothing is claimed."""
+        if limit < 1:
+            return []
+        rows = await self._fetch(statements.pending_events(), {"limit": limit})
+        return [event_of(row) for row in rows]
+
     async def claim_unpublished_outbox_events(
         self, limit: int, *, token: str, now: datetime, claimed_until: datetime
     ) -> list[EventRecord]:
         """Claim up to `limit` pending events for `token`, run by run, passing over runs that somebody else has."""
+        return await self._undisturbed(
+            lambda: self._claim(limit, token=token, now=now, claimed_until=claimed_until)
+        )
+
+    async def _claim(
+        self, limit: int, *, token: str, now: datetime, claimed_until: datetime
+    ) -> list[EventRecord]:
+        limit = min(limit, _AT_ONCE)
         if limit < 1:
             return []
         async with self._writing() as tx:
@@ -39,20 +62,19 @@ class OutboxStores(Connection):
             )
             if not heads:
                 return []
-            runs = [row["run_id"] for row in heads]
-            wanted = _ids(runs) | {"limit": limit}
-            rows = await tx.fetch(statements.pending_events_of_runs(len(runs)), wanted)
-            place = {run_id: number for number, run_id in enumerate(runs)}
-            events = sorted(
-                (event_of(row) for row in rows), key=lambda one: (place[one.run_id], one.sequence)
-            )
-            claimed = events[:limit]
-            if claimed:
-                ids = _ids([event.id for event in claimed])
-                await tx.execute(
-                    statements.claim_events(len(claimed)), ids | {"token": token, "until": claimed_until}
-                )
-        return claimed
+            head_of = {row["run_id"]: row["id"] for row in heads}
+            wanted = _ids(list(head_of)) | {"limit": limit}
+            rows = await tx.fetch(statements.pending_events_of_runs(len(head_of)), wanted)
+            offered = _offered(head_of, rows, token, now)[:limit]
+            if not offered:
+                return []
+            parameters = _ids([row["id"] for row in offered]) | {
+                "token": token,
+                "now": now,
+                "until": claimed_until,
+            }
+            claimed = {row["id"] for row in await tx.take(statements.claim_events(len(offered)), parameters)}
+        return [event_of(row) for row in offered if row["id"] in claimed]
 
     async def renew_outbox_claim(
         self, run_id: str, *, token: str, now: datetime, claimed_until: datetime
@@ -77,8 +99,12 @@ class OutboxStores(Connection):
         if not event_ids:
             return 0
         parameters = _ids(event_ids) | {"token": token, "now": now}
-        async with self._writing() as tx:
-            return await tx.execute(statements.mark_published(len(event_ids)), parameters)
+
+        async def mark() -> int:
+            async with self._writing() as tx:
+                return await tx.execute(statements.mark_published(len(event_ids)), parameters)
+
+        return await self._undisturbed(mark)
 
     async def record_outbox_failure(
         self,
@@ -95,6 +121,14 @@ class OutboxStores(Connection):
         async with self._writing() as tx:
             return await tx.execute(statements.record_refusal(for_good=False), parameters) > 0
 
+    async def increment_outbox_retry_count(self, event_id: str) -> int:
+        """Raise the event's retry count by one, and nothing else."""
+        async with self._writing() as tx:
+            rows = await tx.take(statements.count_retry(), {"of_id": event_id})
+            if not rows:
+                raise RecordNotFoundError("event", event_id)
+        return int(rows[0]["retry_count"])
+
     async def move_outbox_event_to_dlq(
         self, event_id: str, *, token: str, error: str, delivered_to: frozenset[str], now: datetime
     ) -> bool:
@@ -102,6 +136,62 @@ class OutboxStores(Connection):
         parameters = _refusal(event_id, token, error, delivered_to, now)
         async with self._writing() as tx:
             return await tx.execute(statements.record_refusal(for_good=True), parameters) > 0
+
+    async def replay_dlq_events(self, limit: int) -> int:
+        """Offer up to `limit` dead letters again, those that were given up first, and return how many."""
+        replayed = 0
+        async with self._writing() as tx:
+            while replayed < limit:
+                some = {"limit": min(limit - replayed, _AT_ONCE)}
+                dead = await tx.fetch(statements.dead_letters(), some)
+                if not dead:
+                    break
+                await _hold(tx, sorted({row["run_id"] for row in dead}))
+                ids = [row["id"] for row in dead]
+                # Another replay may have been first by the time the runs are held.
+                replayed += await tx.execute(statements.replay_dead_letters(len(ids)), _ids(ids))
+        return replayed
+
+
+async def _hold(tx: Transaction, run_ids: Sequence[str]) -> None:
+    """Let nobody claim events of these runs, or append any, until this transaction ends.
+
+    A claim that isn't committed can't be seen; whoever makes it holds the first pending event of its run.
+    """
+    await tx.fetch(reads.lock_runs(len(run_ids)), _ids(run_ids))
+    held: set[str] = set()
+    while True:
+        heads = await tx.fetch(statements.heads_of_runs(len(run_ids)), _ids(run_ids))
+        others = sorted({row["id"] for row in heads} - held)
+        if not others:
+            return
+        await tx.fetch(statements.lock_events(len(others)), _ids(others))
+        held.update(others)
+
+
+def _offered(head_of: Mapping[str, str], rows: Sequence[Row], token: str, now: datetime) -> list[Row]:
+    """The events of runs that nobody else has, run by run and in sequence, up to the first that is backed off.
+
+    A dead letter that is offered again may stand before events that are claimed or backed off. If it came after a run's
+    first event was looked for, the run isn't held by who holds that one.
+    """
+    of_run: dict[str, list[Row]] = {run_id: [] for run_id in head_of}
+    for row in sorted(rows, key=lambda row: row["sequence"]):
+        of_run[row["run_id"]].append(row)
+    free = [
+        pending
+        for run_id, pending in of_run.items()
+        if pending and pending[0]["id"] == head_of[run_id] and not _is_held(pending, token, now)
+    ]
+    return [row for pending in free for row in takewhile(lambda row: _is_due(row, now), pending)]
+
+
+def _is_due(row: Row, now: datetime) -> bool:
+    return row["retry_at"] is None or row["retry_at"] <= now
+
+
+def _is_held(pending: Sequence[Row], token: str, now: datetime) -> bool:
+    return any(row["claim_token"] not in (None, token) and row["claimed_until"] > now for row in pending)
 
 
 def _ids(ids: Sequence[str]) -> dict[str, Any]:

@@ -2,14 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from sqlalchemy import Table
 
 from stagewright.errors import DuplicateRecordError, StaleVersionError
+from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.column_types import encoded
 
-__all__ = ["PendingWrites", "RowUpdate"]
+__all__ = ["ENTITIES", "PendingWrites", "RowUpdate"]
+
+ENTITIES: Final = {tables.runs.name: "run", tables.stages.name: "stage"}
+"""What errors call the rows of tables whose rows have versions."""
 
 RowKey: TypeAlias = tuple[str, str]
 
@@ -41,14 +45,14 @@ class PendingWrites:
         inserts: New rows by table, in the order they came; each has all columns of its table.
         updates: Changes of rows that are in the database, by table and id.
         acknowledgements: Changes of jobs under their fences, by job id.
-        enqueued: Jobs that take the place of their stage's earlier one.
+        enqueued: Jobs that take the place of their stage's earlier one, by run and stage: the last one of each counts.
         topics: What waiting hosts are told, once each.
     """
 
     inserts: dict[Table, list[dict[str, Any]]] = field(default_factory=dict)
     updates: dict[RowKey, RowUpdate] = field(default_factory=dict)
     acknowledgements: dict[str, dict[str, Any]] = field(default_factory=dict)
-    enqueued: list[dict[str, Any]] = field(default_factory=list)
+    enqueued: dict[RowKey, dict[str, Any]] = field(default_factory=dict)
     topics: dict[str, None] = field(default_factory=dict)
     _inserted: dict[RowKey, dict[str, Any]] = field(default_factory=dict)
 
@@ -67,7 +71,7 @@ class PendingWrites:
             if (table.name, key) in self._inserted:
                 if skip_existing:
                     return
-                raise DuplicateRecordError(table.name, key)
+                raise DuplicateRecordError(ENTITIES.get(table.name, table.name), key)
             self._inserted[table.name, key] = values
         self.inserts.setdefault(table, []).append(values)
 
@@ -89,7 +93,7 @@ class PendingWrites:
         inserted = self._inserted.get((table.name, key))
         if inserted is not None:
             if expected_version is not None and inserted["version"] != expected_version:
-                raise StaleVersionError(table.name, key, expected_version, inserted["version"])
+                raise StaleVersionError(ENTITIES[table.name], key, expected_version, inserted["version"])
             inserted.update(values)
             if bumps:
                 inserted["version"] += bumps
@@ -98,13 +102,27 @@ class PendingWrites:
         if expected_version is not None:
             before = expected_version - update.bumps
             if update.expected_version not in (None, before):
-                raise StaleVersionError(table.name, key, expected_version, None)
+                current = update.expected_version + update.bumps
+                raise StaleVersionError(ENTITIES[table.name], key, expected_version, current)
             update.expected_version = before
         update.values.update(values)
         update.bumps += bumps
 
+    def enqueue(self, row: Mapping[str, Any]) -> None:
+        """Add a job; one of the same stage that waits to be sent would never be seen, and is dropped."""
+        key = row["run_id"], row["stage_id"]
+        # The place of the dropped one isn't kept: a stage's later job is behind those that were enqueued meanwhile.
+        self.enqueued.pop(key, None)
+        self.enqueued[key] = encoded(tables.jobs, row)
+
     def clear(self) -> None:
         """Forget everything: it was sent, or it was undone."""
-        for collection in (self.inserts, self.updates, self.acknowledgements, self.topics, self._inserted):
+        for collection in (
+            self.inserts,
+            self.updates,
+            self.acknowledgements,
+            self.enqueued,
+            self.topics,
+            self._inserted,
+        ):
             collection.clear()
-        self.enqueued.clear()

@@ -1,26 +1,25 @@
-"""What this distribution adds to Stagewright: the adapters for SQLite and PostgreSQL, and `stagewright db`."""
+"""What this distribution adds to Stagewright: the adapters for SQLite, PostgreSQL and MariaDB, and `stagewright db`.
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+Every `stagewright` command loads this module, and SQLAlchemy takes longer to import than all the rest. So whatever
+needs it is imported when a database is opened.
+"""
 
-from stagewright.plugins import AdapterOptions, AdapterRegistry, AdapterSet, hookimpl
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
+
+from stagewright.plugins import AdapterOptions, AdapterRegistry, AdapterSet, ConformanceTarget, hookimpl
 from stagewright.plugins.hookspecs import CommandGroup
-from stagewright_persistence_sqlalchemy.blob_store import SqlAlchemyBlobStore
-from stagewright_persistence_sqlalchemy.clock import clock_of
-from stagewright_persistence_sqlalchemy.database import Database
-from stagewright_persistence_sqlalchemy.database_url import named_errors
-from stagewright_persistence_sqlalchemy.engine import create_engine
-from stagewright_persistence_sqlalchemy.job_transport import SqlAlchemyJobTransport
-from stagewright_persistence_sqlalchemy.persistence import SqlAlchemyPersistence
-from stagewright_persistence_sqlalchemy.schema import check, upgrade, upgrade_if_new
-from stagewright_persistence_sqlalchemy.step_ledger import SqlAlchemyStepLedger
 
-__all__ = ["open_database", "stagewright_cli", "stagewright_register_adapters"]
+__all__ = [
+    "open_database",
+    "stagewright_cli",
+    "stagewright_conformance_targets",
+    "stagewright_register_adapters",
+]
 
 
-@asynccontextmanager
-async def open_database(url: str, options: AdapterOptions) -> AsyncIterator[AdapterSet]:
-    """Open an SQLite or PostgreSQL database as every port that it serves, over one engine.
+def open_database(url: str, options: AdapterOptions) -> AbstractAsyncContextManager[AdapterSet]:
+    """Open an SQLite, PostgreSQL or MariaDB database as every port that it serves, over one engine.
 
     Unless `options.create_schema` says otherwise, the schema is made in an SQLite database without any table, and
     nowhere else.
@@ -30,35 +29,15 @@ async def open_database(url: str, options: AdapterOptions) -> AsyncIterator[Adap
         SchemaError: If the database doesn't have the schema that this code works with.
         DatabaseUnusableError, TransientError: If the database refuses, or can't be reached.
     """
-    engine = create_engine(url)
-    try:
-        if options.create_schema is None:
-            await upgrade_if_new(engine)
-        else:
-            await (upgrade if options.create_schema else check)(engine)
-        with named_errors(engine.url):
-            clock = options.clock or await clock_of(engine)
-        database = Database(engine, clock=clock)
-        persistence = SqlAlchemyPersistence(database)
-        try:
-            yield AdapterSet(
-                persistence=persistence,
-                job_transport=SqlAlchemyJobTransport(database),
-                step_ledger=SqlAlchemyStepLedger(database),
-                blob_store=SqlAlchemyBlobStore(database),
-                run_reader=persistence,
-                clock=clock,
-            )
-        finally:
-            await database.close()
-    finally:
-        await engine.dispose()
+    from stagewright_persistence_sqlalchemy import opening
+
+    return opening.open_database(url, options)
 
 
 @hookimpl
 def stagewright_register_adapters(registry: AdapterRegistry) -> None:
-    """Open `sqlite://`, `postgresql://` and `postgres://`."""
-    for scheme in ("sqlite", "postgresql", "postgres"):
+    """Open `sqlite://`, `postgresql://`, `postgres://` and `mariadb://`."""
+    for scheme in ("sqlite", "postgresql", "postgres", "mariadb"):
         registry.add(scheme, open_database)
 
 
@@ -69,3 +48,18 @@ def stagewright_cli(group: CommandGroup) -> None:
     from stagewright_persistence_sqlalchemy.cli import db_command
 
     group.add_command(db_command)
+
+
+@hookimpl
+def stagewright_conformance_targets() -> Iterable[ConformanceTarget]:
+    """SQLite in a file, PostgreSQL by each driver, and MariaDB."""
+    return (
+        ConformanceTarget(name="SQLite", url="sqlite:///{folder}/conformance.db"),
+        ConformanceTarget(
+            name="PostgreSQL, asyncpg", url="postgresql+asyncpg://{server}", server="postgresql"
+        ),
+        ConformanceTarget(
+            name="PostgreSQL, psycopg", url="postgresql+psycopg://{server}", server="postgresql"
+        ),
+        ConformanceTarget(name="MariaDB, asyncmy", url="mariadb+asyncmy://{server}", server="mariadb"),
+    )

@@ -1,9 +1,10 @@
 """Records as rows, and rows as records."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from datetime import timedelta
-from typing import Any, TypeAlias
+from operator import itemgetter
+from typing import Any, Final, TypeAlias
 
 from stagewright.annotations import Actor
 from stagewright.records import (
@@ -15,21 +16,28 @@ from stagewright.records import (
     JobRecord,
     LogRecord,
     RunRecord,
+    SignalRecord,
     StageRecord,
+    StepOwner,
     StepRecord,
     StoredStage,
 )
 from stagewright.status import Status
 
 __all__ = [
+    "RUN_PREFIX",
+    "STAGE_PREFIX",
     "Row",
     "annotation_of",
     "column_values",
     "definition_of",
     "event_of",
     "job_of",
+    "joined_run_of",
+    "joined_stage_of",
     "log_of",
     "run_of",
+    "signal_of",
     "stage_of",
     "stage_record_of",
     "step_of",
@@ -38,7 +46,21 @@ __all__ = [
 Row: TypeAlias = Mapping[str, Any]
 """A row by column name, its values as the column types give them."""
 
+RUN_PREFIX: Final = "r_"
+STAGE_PREFIX: Final = "s_"
+
 _RENAMED = {"duration": "duration_us", "poll_interval": "poll_interval_us"}
+_RUN_FIELDS = tuple(field.name for field in fields(RunRecord))
+_STAGE_FIELDS = tuple(field.name for field in fields(StoredStage))
+
+
+def _picking(names: tuple[str, ...], prefix: str = "") -> Callable[[Row], tuple[Any, ...]]:
+    """Takes the columns of these fields out of a row, in their order and all at once."""
+    return itemgetter(*(prefix + _RENAMED.get(name, name) for name in names))
+
+
+_RUN, _JOINED_RUN = _picking(_RUN_FIELDS), _picking(_RUN_FIELDS, RUN_PREFIX)
+_STAGE, _JOINED_STAGE = _picking(_STAGE_FIELDS), _picking(_STAGE_FIELDS, STAGE_PREFIX)
 _STAGE_RECORD_FIELDS = tuple(field.name for field in fields(StageRecord))
 
 
@@ -49,57 +71,22 @@ def column_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def run_of(row: Row) -> RunRecord:
     """The run of a row."""
-    return RunRecord(
-        id=row["id"],
-        workflow_id=row["workflow_id"],
-        workflow_name=row["workflow_name"],
-        status=Status(row["status"]),
-        input=row["input"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        config=row["config"],
-        output=row["output"],
-        error=_error(row["error"]),
-        priority=row["priority"],
-        started_at=row["started_at"],
-        completed_at=row["completed_at"],
-        duration=_interval(row["duration_us"]),
-        total_cost=row["total_cost"],
-        total_tokens=row["total_tokens"],
-        definition_version=row["definition_version"],
-        redrive_count=row["redrive_count"],
-        version=row["version"],
-    )
+    return _run(*_RUN(row))
+
+
+def joined_run_of(row: Row) -> RunRecord:
+    """The run of a row that has a run and a stage, side by side."""
+    return _run(*_JOINED_RUN(row))
 
 
 def stage_of(row: Row) -> StoredStage:
     """The stage of a row, with the engine's columns."""
-    return StoredStage(
-        id=row["id"],
-        run_id=row["run_id"],
-        stage_id=row["stage_id"],
-        stage_name=row["stage_name"],
-        stage_number=row["stage_number"],
-        execution_group=row["execution_group"],
-        attempt=row["attempt"],
-        status=Status(row["status"]),
-        started_at=row["started_at"],
-        completed_at=row["completed_at"],
-        duration=_interval(row["duration_us"]),
-        error=_error(row["error"]),
-        metrics=row["metrics"],
-        suspended_state=row["suspended_state"],
-        next_poll_at=row["next_poll_at"],
-        poll_interval=_interval(row["poll_interval_us"]),
-        max_wait_until=row["max_wait_until"],
-        version=row["version"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        output=row["output"],
-        output_claim=None if row["output_claim"] is None else ClaimCheck(**row["output_claim"]),
-        artifacts={name: ClaimCheck(**claim) for name, claim in row["artifacts"].items()},
-        job_enqueued_at=row["job_enqueued_at"],
-    )
+    return _stage(*_STAGE(row))
+
+
+def joined_stage_of(row: Row) -> StoredStage | None:
+    """The stage of a row that has a run and a stage, side by side; None for a run without any."""
+    return None if row[f"{STAGE_PREFIX}id"] is None else _stage(*_JOINED_STAGE(row))
 
 
 def stage_record_of(row: Row) -> StageRecord:
@@ -203,6 +190,9 @@ def definition_of(row: Row) -> DefinitionRecord:
 
 def step_of(row: Row) -> StepRecord:
     """The step of a row."""
+    owner = None
+    if row["owner_job_id"] is not None:
+        owner = StepOwner(job_id=row["owner_job_id"], deliveries=row["owner_deliveries"])
     return StepRecord(
         id=row["id"],
         stage_record_id=row["stage_record_id"],
@@ -213,22 +203,67 @@ def step_of(row: Row) -> StepRecord:
         created_at=row["created_at"],
         updated_at=row["updated_at"],
         attempt=row["attempt"],
+        stage_attempt=row["stage_attempt"],
+        owner=owner,
         lease_expires_at=row["lease_expires_at"],
         deadline_at=row["deadline_at"],
+        retry_at=row["retry_at"],
+        poll_interval=_interval(row["poll_interval_us"]),
+        poll_failures=row["poll_failures"],
         external_key=row["external_key"],
         result=row["result"],
+        result_claim=_claim(row["result_claim"]),
         error=_error(row["error"]),
     )
 
 
+def signal_of(row: Row) -> SignalRecord:
+    """The signal of a row."""
+    return SignalRecord(
+        id=row["id"],
+        run_id=row["run_id"],
+        stage_id=row["stage_id"],
+        step_id=row["step_id"],
+        created_at=row["created_at"],
+        payload=row["payload"],
+        payload_claim=_claim(row["payload_claim"]),
+    )
+
+
+def _run(*values: Any) -> RunRecord:
+    fields = dict(zip(_RUN_FIELDS, values, strict=True))
+    fields["status"] = Status(fields["status"])
+    fields["error"] = _error(fields["error"])
+    fields["duration"] = _interval(fields["duration"])
+    return RunRecord(**fields)
+
+
+def _stage(*values: Any) -> StoredStage:
+    fields = dict(zip(_STAGE_FIELDS, values, strict=True))
+    fields["status"] = Status(fields["status"])
+    fields["error"] = _error(fields["error"])
+    fields["duration"] = _interval(fields["duration"])
+    fields["poll_interval"] = _interval(fields["poll_interval"])
+    if fields["output_claim"] is not None:
+        fields["output_claim"] = ClaimCheck(**fields["output_claim"])
+    if fields["artifacts"]:
+        fields["artifacts"] = {name: ClaimCheck(**claim) for name, claim in fields["artifacts"].items()}
+    return StoredStage(**fields)
+
+
 def _stored(value: Any) -> Any:
-    if isinstance(value, timedelta):
-        return value // timedelta(microseconds=1)
-    if isinstance(value, ErrorRecord | ClaimCheck):
-        return asdict(value)
-    if isinstance(value, dict) and any(isinstance(member, ClaimCheck) for member in value.values()):
+    write = _WRITERS.get(type(value))
+    return value if write is None else write(value)
+
+
+def _claims_inside(value: dict[str, Any]) -> dict[str, Any]:
+    if any(isinstance(member, ClaimCheck) for member in value.values()):
         return {name: asdict(claim) for name, claim in value.items()}
     return value
+
+
+def _claim(value: Any) -> ClaimCheck | None:
+    return None if value is None else ClaimCheck(**value)
 
 
 def _error(value: Any) -> ErrorRecord | None:
@@ -237,3 +272,11 @@ def _error(value: Any) -> ErrorRecord | None:
 
 def _interval(microseconds: int | None) -> timedelta | None:
     return None if microseconds is None else timedelta(microseconds=microseconds)
+
+
+_WRITERS: Final[dict[type, Callable[[Any], Any]]] = {
+    timedelta: lambda value: value // timedelta(microseconds=1),
+    ErrorRecord: asdict,
+    ClaimCheck: asdict,
+    dict: _claims_inside,
+}

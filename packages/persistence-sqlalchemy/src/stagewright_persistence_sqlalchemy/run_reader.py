@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, literal, or_, select
+from sqlalchemy import ColumnElement, Select, and_, or_, select, union_all
 
 from stagewright.cursors import cursor_after, position_after
 from stagewright.records import (
@@ -16,6 +16,7 @@ from stagewright.records import (
     StageRecord,
     StepRecord,
 )
+from stagewright.status import Status
 from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.connection import Connection
 from stagewright_persistence_sqlalchemy.rows import event_of, log_of, run_of, stage_record_of, step_of
@@ -29,11 +30,17 @@ class RunReading(Connection):
 
     async def list_runs(self, query: RunQuery, *, limit: int, cursor: str | None) -> Page[RunRecord]:
         """Runs by `created_at`, then by id, the newest first."""
-        runs = tables.runs.c
-        statement = _filtered(query).order_by(runs.created_at.desc(), runs.id.desc()).limit(limit + 1)
-        if cursor is not None:
-            moment, last = position_after("runs", cursor)
-            statement = statement.where(_lies_before(runs.created_at, runs.id, moment, last))
+        before = None if cursor is None else position_after("runs", cursor)
+        statuses = [None] if query.statuses is None else sorted(set(query.statuses))
+        if not statuses:
+            return Page(items=(), next_cursor=None)
+        # Each status has its own range of an index; together they would be sorted, however many they are.
+        ranges = [_newest(query, status, before, limit + 1) for status in statuses]
+        statement: Select[Any] = ranges[0]
+        if len(ranges) > 1:
+            found_runs = union_all(*(select(one.subquery()) for one in ranges)).subquery()
+            newest = (found_runs.c.created_at.desc(), found_runs.c.id.desc())
+            statement = select(found_runs).order_by(*newest).limit(limit + 1)
         found = [run_of(row) for row in await self._fetch(statement, {})]
         shown = tuple(found[:limit])
         more = len(found) > limit and bool(shown)
@@ -67,7 +74,7 @@ class RunReading(Connection):
             statement = statement.where(logs.level == level)
         if cursor is not None:
             moment, last = position_after("logs", cursor)
-            later = or_(logs.created_at > moment, and_(logs.created_at == moment, logs.id > last))
+            later = and_(logs.created_at >= moment, or_(logs.created_at > moment, logs.id > last))
             statement = statement.where(later)
         rows = await self._fetch(statement.order_by(logs.created_at, logs.id).limit(limit + 1), {})
         found = [log_of(row) for row in rows]
@@ -93,16 +100,22 @@ class RunReading(Connection):
 def _lies_before(
     created_at: ColumnElement[Any], id: ColumnElement[Any], moment: datetime, last: str
 ) -> ColumnElement[bool]:
-    return or_(created_at < moment, and_(created_at == moment, id < last))
+    # So it is a range of the index; a plain OR of both would be a filter behind all rows before it.
+    return and_(created_at <= moment, or_(created_at < moment, id < last))
 
 
-def _filtered(query: RunQuery) -> Select[Any]:
+def _newest(
+    query: RunQuery, status: Status | None, before: tuple[datetime, str] | None, limit: int
+) -> Select[Any]:
+    """The newest runs of one status, or of any, that a query wants."""
     runs = tables.runs.c
-    statement = select(tables.runs)
+    statement = select(tables.runs).order_by(runs.created_at.desc(), runs.id.desc()).limit(limit)
+    if before is not None:
+        statement = statement.where(_lies_before(runs.created_at, runs.id, *before))
     if query.workflow_id is not None:
         statement = statement.where(runs.workflow_id == query.workflow_id)
-    if query.statuses is not None:
-        statement = statement.where(runs.status.in_([literal(str(status)) for status in query.statuses]))
+    if status is not None:
+        statement = statement.where(runs.status == str(status))
     if query.definition_version is not None:
         statement = statement.where(runs.definition_version == query.definition_version)
     if query.created_from is not None:

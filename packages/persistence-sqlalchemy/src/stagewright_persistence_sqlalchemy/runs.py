@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
+from stagewright.errors import RecordNotFoundError
 from stagewright.records import (
     DefinitionRecord,
     LoadedRun,
@@ -13,20 +14,31 @@ from stagewright.records import (
     Serves,
     StagePatch,
     StoredStage,
+    VersionCounts,
     set_fields,
 )
 from stagewright.status import Status
 from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.connection import Connection
-from stagewright_persistence_sqlalchemy.rows import Row, column_values, definition_of, run_of, stage_of
-from stagewright_persistence_sqlalchemy.statements import reads, writes_at_once
+from stagewright_persistence_sqlalchemy.rows import (
+    Row,
+    column_values,
+    definition_of,
+    joined_run_of,
+    joined_stage_of,
+    run_of,
+    stage_of,
+)
+from stagewright_persistence_sqlalchemy.statements import deletions, reads, writes_at_once
 from stagewright_persistence_sqlalchemy.statements.claims import claim_pending_runs, serves_parameters
 
 __all__ = ["RunStores"]
 
+_KEPT_BY_A_STAGE = frozenset({"id", "run_id", "stage_id", "created_at", "version"})
+
 
 class RunStores(Connection):
-    """`RunStore`, `StageStore`, `DefinitionStore` and `LogStore`."""
+    """`RunStore`, `RunClaims`, `StageStore`, `DefinitionStore` and `LogStore`."""
 
     async def create_run(self, run: RunRecord) -> None:
         """Insert a run."""
@@ -69,6 +81,10 @@ class RunStores(Connection):
             return []
         tx = self._transaction
         locks = lock and tx is not None
+        if locks and not self._database.kind.locks_joined:
+            # What is read after this is as new as the locks are.
+            await self.lock_runs(run_ids)
+            locks = False
         rows = await self._fetch(reads.load_runs(self._database.kind, len(ids), lock=locks), ids)
         if locks and tx is not None:
             for row in rows:
@@ -87,7 +103,7 @@ class RunStores(Connection):
         statement = claim_pending_runs(None if pairs is None else len(pairs))
         async with self._writing() as tx:
             parameters = {"limit": limit, "now": now} | serves_parameters(pairs or [])
-            rows = await tx.fetch(statement, parameters)
+            rows = await tx.take(statement, parameters)
             for row in rows:
                 tx.know_sequence(row["id"], row["event_seq"])
         claimed = [run_of(row) for row in rows]
@@ -98,6 +114,22 @@ class RunStores(Connection):
         async with self._writing() as tx:
             tx.pending.insert(tables.stages, column_values(_fields(stage)))
 
+    async def upsert_stage(self, stage: StoredStage) -> StoredStage:
+        """Insert a stage, or write it over the one of that id that its run has, under the run's lock."""
+        place = {"run_id": stage.run_id, "stage_id": stage.stage_id}
+        async with self._writing() as tx:
+            # Nobody inserts a stage of a run that is locked: the reference to the run would have to wait.
+            if not await self._bound_to(tx).lock_runs((stage.run_id,)):
+                raise RecordNotFoundError("run", stage.run_id)
+            given = column_values(_fields(stage))
+            there = await tx.fetch(reads.stage_by_name(), place)
+            if there:
+                values = {name: value for name, value in given.items() if name not in _KEPT_BY_A_STAGE}
+                tx.pending.update(tables.stages, there[0]["id"], values)
+            else:
+                tx.pending.insert(tables.stages, given)
+            return stage_of((await tx.fetch(reads.stage_by_name(), place))[0])
+
     async def update_stage(
         self, stage_record_id: str, patch: StagePatch, *, expected_version: int | None = None
     ) -> None:
@@ -105,6 +137,17 @@ class RunStores(Connection):
         async with self._writing() as tx:
             values = column_values(set_fields(patch))
             tx.pending.update(tables.stages, stage_record_id, values, expected_version=expected_version)
+
+    async def nudge_stage(self, stage_record_id: str, at: datetime) -> None:
+        """Let a stage wait no longer than until `at`, without a new version."""
+        async with self._writing() as tx:
+            if not await tx.execute(writes_at_once.nudge_stage(), {"of_id": stage_record_id, "at": at}):
+                raise RecordNotFoundError("stage", stage_record_id)
+
+    async def delete_stage(self, stage_record_id: str) -> None:
+        """Delete a stage; its annotations stay."""
+        async with self._writing() as tx:
+            await tx.execute(deletions.delete_stage(), {"of_id": stage_record_id})
 
     async def get_stage(self, run_id: str, stage_id: str) -> StoredStage | None:
         """The stage of that run, or None."""
@@ -114,6 +157,14 @@ class RunStores(Connection):
     async def get_stages_by_run(self, run_id: str) -> list[StoredStage]:
         """All stages of a run, by execution group, then by stage number."""
         return [stage_of(row) for row in await self._fetch(reads.stages_of_run(), {"run_id": run_id})]
+
+    async def supports_definition_versioning(self) -> bool:
+        """True."""
+        return True
+
+    async def ensure_definition_versioning_detected(self) -> bool:
+        """True: a database of another schema isn't opened."""
+        return True
 
     async def insert_definition_if_absent(self, definition: DefinitionRecord) -> DefinitionRecord:
         """Insert a definition unless it is there; the first writer's row stays."""
@@ -127,8 +178,7 @@ class RunStores(Connection):
                 return definition
             key = {"workflow_id": definition.workflow_id, "version": definition.version}
             stored = definition_of((await tx.fetch(reads.definition_by_key(), key))[0])
-        # Rows never change, and one that somebody else has committed can't be rolled back any more.
-        self._database.definitions.remember(stored)
+        self._learn(stored)
         return stored
 
     async def get_definition(self, workflow_id: str, version: str) -> DefinitionRecord | None:
@@ -142,8 +192,38 @@ class RunStores(Connection):
             return None
         stored = definition_of(found[0])
         if self._transaction is None or not self._transaction.new_definitions.recall(workflow_id, version):
-            self._database.definitions.remember(stored)
+            self._learn(stored)
         return stored
+
+    def _learn(self, stored: DefinitionRecord) -> None:
+        """Remember a row that somebody has committed: it never changes, and isn't rolled back any more."""
+        # What is seen in the caller's transaction may have been written in it.
+        if self._borrowed is None:
+            self._database.definitions.remember(stored)
+
+    async def count_runs_by_definition_version(
+        self,
+        *,
+        workflow_id: str | None = None,
+        definition_version: str | None = None,
+        only_active: bool = False,
+    ) -> list[VersionCounts]:
+        """How many runs there are of each workflow and version, by status."""
+        given = {"workflow_id": workflow_id, "definition_version": definition_version}
+        wanted = {name: value for name, value in given.items() if value is not None}
+        rows = await self._fetch(reads.runs_by_version(*wanted, only_active=only_active), wanted)
+        of_version: dict[tuple[str, str | None], list[Row]] = {}
+        for row in rows:
+            of_version.setdefault((row["workflow_id"], row["definition_version"]), []).append(row)
+        return [
+            VersionCounts(
+                workflow_id=of_workflow,
+                definition_version=version,
+                counts={Status(row["status"]): row["total"] for row in members},
+                oldest_created_at=min(row["oldest"] for row in members),
+            )
+            for (of_workflow, version), members in of_version.items()
+        ]
 
     async def append_logs(self, lines: Sequence[LogRecord]) -> None:
         """Insert log lines; one that is there already is skipped."""
@@ -153,13 +233,13 @@ class RunStores(Connection):
                     tx.pending.insert(tables.logs, column_values(_fields(line)), skip_existing=True)
 
     async def _load_after_waiting(self, rows: Sequence[Row]) -> list[LoadedRun]:
-        runs = {row["r_id"]: _part(row, "r_") for row in rows}
+        runs = {row["r_id"]: row for row in rows}
         ids = {f"item_{number}": run_id for number, run_id in enumerate(runs)}
         stages = await self._fetch(reads.stages_of_runs(len(ids)), ids)
         of_run: dict[str, list[StoredStage]] = {run_id: [] for run_id in runs}
         for row in stages:
             of_run[row["run_id"]].append(stage_of(row))
-        return [LoadedRun(run_of(row), tuple(of_run[run_id])) for run_id, row in runs.items()]
+        return [LoadedRun(joined_run_of(row), tuple(of_run[run_id])) for run_id, row in runs.items()]
 
 
 def _loaded(rows: Sequence[Row]) -> list[LoadedRun]:
@@ -167,16 +247,9 @@ def _loaded(rows: Sequence[Row]) -> list[LoadedRun]:
     for row in rows:
         of_run.setdefault(row["r_id"], []).append(row)
     return [
-        LoadedRun(
-            run_of(_part(members[0], "r_")),
-            tuple(stage_of(_part(row, "s_")) for row in members if row["s_id"] is not None),
-        )
+        LoadedRun(joined_run_of(members[0]), tuple(filter(None, map(joined_stage_of, members))))
         for members in of_run.values()
     ]
-
-
-def _part(row: Row, prefix: str) -> Row:
-    return {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
 
 
 def _fields(record: Any) -> dict[str, Any]:  # Any: every record has slots of its own

@@ -1,6 +1,8 @@
 """The schema of a database: which version it has, making it, bringing it up to date, and its DDL as text."""
 
 import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -9,15 +11,19 @@ from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, func, select
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from stagewright_persistence_sqlalchemy.connecting import connected
 from stagewright_persistence_sqlalchemy.database_url import database_url, named_errors, shown
+from stagewright_persistence_sqlalchemy.dialect import DatabaseKind, kind_of
 from stagewright_persistence_sqlalchemy.errors import (
+    DatabaseFileMissingError,
     DatabaseUnusableError,
     SchemaMissingError,
     SchemaOutdatedError,
 )
+from stagewright_persistence_sqlalchemy.repeatable_operations import RepeatableOperations
 from stagewright_persistence_sqlalchemy.schema_state import VERSION_TABLE, SchemaState, state_of
 
 __all__ = ["HEAD", "Upgrade", "check", "current", "sql", "upgrade", "upgrade_if_new"]
@@ -25,6 +31,8 @@ __all__ = ["HEAD", "Upgrade", "check", "current", "sql", "upgrade", "upgrade_if_
 _SCRIPTS: Final = ScriptDirectory(str(Path(__file__).parent / "migrations"))
 _LOCK: Final = 0x5374616765777269
 """The key of PostgreSQL's advisory lock under which one process at a time changes the schema."""
+
+_LONGEST_TURN: Final = 86_400
 
 HEAD: Final = str(_SCRIPTS.get_current_head())
 """The version of the schema that this code works with."""
@@ -57,17 +65,23 @@ async def check(engine: AsyncEngine) -> None:
     """Make sure that a database has the schema that this code works with; changes nothing.
 
     Raises:
-        SchemaMissingError, SchemaOutdatedError, SchemaTooNewError, UnknownSchemaError: If it hasn't.
+        SchemaMissingError, SchemaOutdatedError, SchemaTooNewError, UnknownSchemaError: If it hasn't;
+            DatabaseFileMissingError if there is no such file.
         DatabaseUnusableError, TransientError: If it can't be looked at.
     """
-    (await _state(engine)).check(shown(engine.url), HEAD)
+    try:
+        (await _state(engine)).check(shown(engine.url), HEAD)
+    except SchemaMissingError as error:
+        if not _is_unmade_file(engine):
+            raise
+        raise DatabaseFileMissingError(error.url) from None
 
 
 async def upgrade(engine: AsyncEngine) -> Upgrade:
-    """Bring a database to the schema that this code works with, in one transaction; an empty one gets it whole.
+    """Bring a database to the schema that this code works with; an empty one gets it whole.
 
     Any number of processes may do this at once: one does it while the others wait. A process that dies meanwhile
-    leaves the database as it was.
+    leaves the database as it was, or, on MariaDB, somewhere between, from where the next one goes on.
 
     Args:
         engine: Made by `create_engine` of this package; a transaction on SQLite has to begin as a writer.
@@ -93,15 +107,22 @@ def sql(url: str) -> str:
         url: Any URL of the kind of database; only its kind matters.
 
     Raises:
-        InvalidSettingError: If it is no URL of SQLite or PostgreSQL.
+        InvalidSettingError: If it is no URL of SQLite, PostgreSQL or MariaDB.
     """
     written = io.StringIO()
+    kind = kind_of(database_url(url).get_backend_name())
     context = MigrationContext.configure(
-        dialect_name=database_url(url).get_backend_name(),
-        opts=_options(as_sql=True, output_buffer=written, transactional_ddl=True, literal_binds=True),
+        dialect_name=kind.name,
+        opts=_options(
+            kind,
+            as_sql=True,
+            output_buffer=written,
+            transactional_ddl=kind.rolls_ddl_back,
+            literal_binds=True,
+        ),
     )
     with context.begin_transaction():
-        context.run_migrations(op=Operations(context))
+        context.run_migrations(op=_operations(context))
     return written.getvalue()
 
 
@@ -122,8 +143,9 @@ async def _upgrade(engine: AsyncEngine, *, only_if_new: bool) -> Upgrade:
             if engine.dialect.name != "sqlite":
                 # Under a stricter level a process that has waited would still see the database as it was before.
                 await connection.execution_options(isolation_level="READ COMMITTED")
-            async with connection.begin():
-                await _take_turn(connection)
+            async with _turn(connection), connection.begin():
+                if engine.dialect.name == "postgresql":
+                    await connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
                 before = await connection.run_sync(state_of)
                 try:
                     before.check(shown(engine.url), HEAD)
@@ -133,23 +155,46 @@ async def _upgrade(engine: AsyncEngine, *, only_if_new: bool) -> Upgrade:
     return Upgrade(before.version, HEAD)
 
 
-async def _take_turn(connection: AsyncConnection) -> None:
-    """Wait until no other process changes the schema; on SQLite the transaction began with that."""
-    if connection.dialect.name != "sqlite":
-        await connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+@asynccontextmanager
+async def _turn(connection: AsyncConnection) -> AsyncIterator[None]:
+    """Wait until no other process changes the schema, where a lock of the transaction's wouldn't do.
+
+    On MariaDB a transaction ends with the first table that it makes; on SQLite it began with the lock.
+    """
+    if connection.dialect.name != "mariadb":
+        yield
+        return
+    # Its name is one for the whole server, and no longer than 64 characters.
+    name = func.concat("stagewright_schema_", func.md5(func.database()))
+    await connection.execute(select(func.get_lock(name, _LONGEST_TURN)))
+    await connection.commit()
+    try:
+        yield
+    finally:
+        # A connection that is lost has given it back.
+        with suppress(SQLAlchemyError):
+            await connection.execute(select(func.release_lock(name)))
+            await connection.commit()
 
 
 def _migrate(connection: Connection) -> None:
-    context = MigrationContext.configure(connection, opts=_options())
+    context = MigrationContext.configure(connection, opts=_options(kind_of(connection.dialect.name)))
     # Migrations get their operations as an argument: Alembic's own proxy is one for the whole process.
-    context.run_migrations(op=Operations(context))
+    context.run_migrations(op=_operations(context))
 
 
-def _options(**more: Any) -> dict[str, Any]:  # Any: Alembic's options
+def _operations(context: MigrationContext) -> Operations:
+    is_mariadb = context.dialect.name == "mariadb"
+    return RepeatableOperations(context) if is_mariadb else Operations(context)
+
+
+def _options(kind: DatabaseKind, **more: Any) -> dict[str, Any]:  # Any: Alembic's options
     def steps(heads: Any, context: MigrationContext) -> Any:
         return _SCRIPTS._upgrade_revs("head", heads)
 
-    return {"version_table": VERSION_TABLE, "fn": steps, **more}
+    # MariaDB has one name for primary keys, and Alembic gives its table's another.
+    is_named = kind.name != "mariadb"
+    return {"version_table": VERSION_TABLE, "version_table_pk": is_named, "fn": steps, **more}
 
 
 def _check_file(engine: AsyncEngine) -> None:

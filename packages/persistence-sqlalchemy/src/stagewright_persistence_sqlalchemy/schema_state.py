@@ -6,6 +6,7 @@ from typing import Final, Self
 
 from sqlalchemy import Column, Connection, MetaData, Table, Text, func, inspect, select
 
+from stagewright_persistence_sqlalchemy.dialect import kind_of
 from stagewright_persistence_sqlalchemy.errors import (
     SchemaMissingError,
     SchemaOutdatedError,
@@ -31,11 +32,13 @@ class SchemaState:
         versions: What the version table says; None if there is no such table.
         tables: Those of Stagewright's tables that are there.
         is_empty: Whether there is no table at all; always false on a server, which others may share.
+        is_unfinished: Whether its making has begun and was interrupted, where that isn't undone by itself.
     """
 
     versions: tuple[str, ...] | None
     tables: frozenset[str]
     is_empty: bool
+    is_unfinished: bool = False
 
     @classmethod
     def of_nothing(cls) -> Self:
@@ -55,7 +58,7 @@ class SchemaState:
         """
         version = self.version
         if version is None:
-            if self.tables:
+            if self.tables and not self.is_unfinished:
                 named = ", ".join(sorted(self.tables))
                 problem = (
                     f"Stagewright's migrations didn't make its tables {named}; use another database or schema"
@@ -94,16 +97,21 @@ class SchemaState:
 
 def state_of(connection: Connection) -> SchemaState:
     """Look at a database."""
-    if connection.dialect.name == "sqlite":
-        present = set(inspect(connection).get_table_names())
-        is_empty = not present
-    else:
+    kind = kind_of(connection.dialect.name)
+    if kind.name == "postgresql":
         names = (VERSION_TABLE, *metadata.tables)
         # Found as the statements will find them: along the search path.
         found = connection.execute(select(*(func.to_regclass(name).is_not(None) for name in names))).one()
         present = {name for name, is_there in zip(names, found, strict=True) if is_there}
-        is_empty = False
+    else:
+        present = set(inspect(connection).get_table_names())
     versions = None
     if VERSION_TABLE in present:
         versions = tuple(connection.execute(select(_versions.c.version_num)).scalars())
-    return SchemaState(versions, frozenset(present & set(metadata.tables)), is_empty)
+    return SchemaState(
+        versions,
+        frozenset(present & set(metadata.tables)),
+        is_empty=kind.name == "sqlite" and not present,
+        # The version's table is made first, and its row is written when everything is there.
+        is_unfinished=versions == () and not kind.rolls_ddl_back,
+    )

@@ -18,12 +18,21 @@ class Session(Protocol):
         """Run a statement and read all its rows."""
         ...
 
+    async def finish_with(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
+        """Like `fetch`, for the last statement of a transaction, which nothing that it answers can make undone.
+
+        Where it is the first one too, it may be the whole transaction, without a BEGIN and a COMMIT around it.
+        """
+        ...
+
     async def execute(self, statement: Executable, parameters: Mapping[str, Any]) -> int:
         """Run a statement and say how many rows it changed."""
         ...
 
-    async def execute_many(self, statement: Executable, parameters: Sequence[Mapping[str, Any]]) -> None:
-        """Run a statement for each set of parameters."""
+    async def execute_all(
+        self, statements: Sequence[tuple[Executable, Sequence[Mapping[str, Any]]]]
+    ) -> list[list[int]]:
+        """Run statements in turn, each for each of its sets of parameters, and say how many rows each time changed."""
         ...
 
     @property

@@ -1,5 +1,6 @@
-"""Sessions over SQLAlchemy's own connections: SQLite, and every driver that has no faster way."""
+"""Sessions over SQLAlchemy's own connections: for SQLite in memory, and drivers that have no faster way."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, cast
@@ -8,7 +9,8 @@ from sqlalchemy import Executable
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from stagewright_persistence_sqlalchemy.connecting import connected
+from stagewright.errors import TransientError
+from stagewright_persistence_sqlalchemy.connecting import UNDOING_PATIENCE, connected
 from stagewright_persistence_sqlalchemy.rows import Row
 from stagewright_persistence_sqlalchemy.sessions import Session
 from stagewright_persistence_sqlalchemy.vendor_errors import translated_commit_errors, translated_errors
@@ -33,7 +35,7 @@ class SqlAlchemySessions:
     async def reading(self) -> AsyncIterator[Session]:
         """A connection on which every statement is a transaction of its own."""
         async with connected(self._reading) as connection:
-            yield SqlAlchemySession(connection)
+            yield self._session(connection, is_own=False)
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[Session]:
@@ -42,17 +44,30 @@ class SqlAlchemySessions:
             with translated_errors():
                 await connection.begin()
             try:
-                yield SqlAlchemySession(connection, is_own=True)
+                yield self._session(connection, is_own=True)
             except BaseException:
-                with translated_errors():
-                    await connection.rollback()
+                await self._roll_back(connection)
                 raise
             with translated_commit_errors():
                 await connection.commit()
 
+    def _session(self, connection: AsyncConnection, *, is_own: bool) -> Session:
+        return SqlAlchemySession(connection, is_own=is_own)
+
+    async def _roll_back(self, connection: AsyncConnection) -> None:
+        # SQLite always answers, but may have to wait for other writers first.
+        patience = None if self._turn else UNDOING_PATIENCE
+        try:
+            async with asyncio.timeout(patience):
+                with translated_errors():
+                    await connection.rollback()
+        except (TimeoutError, TransientError):
+            # A server that answers nothing must not keep a caller who gives up, nor hide why it does.
+            await connection.invalidate()
+
 
 class SqlAlchemySession:
-    """A session on a connection of SQLAlchemy's, its own or the caller's."""
+    """A session on a connection of SQLAlchemy's."""
 
     def __init__(self, connection: AsyncConnection, *, is_own: bool = False) -> None:
         self._connection = connection
@@ -75,6 +90,10 @@ class SqlAlchemySession:
             result = await self._connection.execute(statement, dict(parameters))
             return cast("list[Row]", list(result.mappings()))
 
+    async def finish_with(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
+        """Like `fetch`."""
+        return await self.fetch(statement, parameters)
+
     async def execute(self, statement: Executable, parameters: Mapping[str, Any]) -> int:
         """Run a statement and say how many rows it changed."""
         with translated_errors():
@@ -84,11 +103,11 @@ class SqlAlchemySession:
             )
             return cast("CursorResult[Any]", result).rowcount
 
-    async def execute_many(self, statement: Executable, parameters: Sequence[Mapping[str, Any]]) -> None:
-        """Run a statement for each set of parameters."""
-        if parameters:
-            with translated_errors():
-                await self._connection.execute(statement, [dict(one) for one in parameters])
+    async def execute_all(
+        self, statements: Sequence[tuple[Executable, Sequence[Mapping[str, Any]]]]
+    ) -> list[list[int]]:
+        """Run statements in turn, each for each of its sets of parameters."""
+        return [[await self.execute(statement, one) for one in rows] for statement, rows in statements]
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:

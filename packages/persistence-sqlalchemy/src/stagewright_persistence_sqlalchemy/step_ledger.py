@@ -1,19 +1,23 @@
 """Durable steps in an SQL database."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Delete, Select, Text, bindparam, delete, select, update
+from sqlalchemy import Delete, Select, Text, bindparam, delete, select
 
-from stagewright.records import StepExpectation, StepPatch, StepRecord, set_fields
+from stagewright.errors import DuplicateRecordError
+from stagewright.records import StepExpectation, StepOwner, StepPatch, StepRecord, set_fields
 from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.connection import Connection
 from stagewright_persistence_sqlalchemy.rows import column_values, step_of
 from stagewright_persistence_sqlalchemy.statements.reads import numbered
 from stagewright_persistence_sqlalchemy.statements.writes_at_once import insert_step
+from stagewright_persistence_sqlalchemy.taking import taking_matching
 
 __all__ = ["SqlAlchemyStepLedger"]
+
+_TRIES: Final = 3
 
 
 class SqlAlchemyStepLedger(Connection):
@@ -30,13 +34,17 @@ class SqlAlchemyStepLedger(Connection):
 
     async def claim(self, record: StepRecord) -> tuple[bool, StepRecord]:
         """Insert a step if its stage record has none of that id."""
-        values = column_values({name: getattr(record, name) for name in record.__dataclass_fields__})
+        values = _columns({name: getattr(record, name) for name in record.__dataclass_fields__})
         key = {"stage_record_id": record.stage_record_id, "step_id": record.step_id}
         async with self._writing() as tx:
-            inserted = await tx.execute(insert_step(self._database.kind), values)
-            if inserted:
-                return True, record
-            return False, step_of((await tx.fetch(_one(), key))[0])
+            for _ in range(_TRIES):
+                if await tx.execute(insert_step(self._database.kind), values):
+                    return True, record
+                standing = await tx.fetch(_one(), key)
+                if standing:
+                    return False, step_of(standing[0])
+                # Somebody has deleted between the two what stood in the way.
+        raise DuplicateRecordError("step", record.id)
 
     async def compare_and_set(
         self, record_id: str, expectation: StepExpectation, patch: StepPatch
@@ -46,11 +54,10 @@ class SqlAlchemyStepLedger(Connection):
         wanted = [steps.id == record_id, steps.status == expectation.status]
         if expectation.attempt is not None:
             wanted.append(steps.attempt == expectation.attempt)
-        statement = (
-            update(tables.steps).where(*wanted).values(column_values(set_fields(patch))).returning(*steps)
-        )
+        changes = [(steps[name], value) for name, value in _columns(set_fields(patch)).items()]
+        taking = taking_matching(wanted, steps.id, changes, list(steps))
         async with self._writing() as tx:
-            changed = await tx.fetch(statement, {})
+            changed = await tx.take(taking, {})
             if changed:
                 return True, step_of(changed[0])
             current = await tx.fetch(_by_id(), {"id": record_id})
@@ -65,6 +72,15 @@ class SqlAlchemyStepLedger(Connection):
         kept: dict[str, Any] = {f"item_{number}": step_id for number, step_id in enumerate(sorted(set(keep)))}
         async with self._writing() as tx:
             await tx.execute(_clear_except(len(kept)), kept | {"stage_record_id": stage_record_id})
+
+
+def _columns(values: Mapping[str, Any]) -> dict[str, Any]:  # Any: a record's fields have many types
+    columns = column_values(values)
+    if "owner" in columns:
+        owner: StepOwner | None = columns.pop("owner")
+        columns["owner_job_id"] = None if owner is None else owner.job_id
+        columns["owner_deliveries"] = None if owner is None else owner.deliveries
+    return columns
 
 
 @lru_cache(maxsize=1)

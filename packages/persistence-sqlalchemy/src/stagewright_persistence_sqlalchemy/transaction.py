@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Executable
 
-from stagewright.errors import RecordNotFoundError
+from stagewright.errors import DeadlockError, RecordNotFoundError
 from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
 from stagewright_persistence_sqlalchemy.flushing import flush
@@ -15,6 +15,7 @@ from stagewright_persistence_sqlalchemy.pending_writes import PendingWrites
 from stagewright_persistence_sqlalchemy.rows import Row
 from stagewright_persistence_sqlalchemy.sessions import Session
 from stagewright_persistence_sqlalchemy.statements.reads import lock_event_sequences
+from stagewright_persistence_sqlalchemy.taking import Taking
 
 __all__ = ["Transaction"]
 
@@ -52,14 +53,25 @@ class Transaction:
         with self._spoiling():
             return await self._session.execute(statement, parameters)
 
-    async def flush(self) -> None:
-        """Send what is pending."""
+    async def take(self, taking: Taking, parameters: Mapping[str, Any]) -> list[Row]:
+        """Send what is pending, then change rows at once; answers what is told of them."""
+        if self._kind.returns_changes:
+            return await self.fetch(taking.at_once, parameters)
+        chosen = await self.fetch(taking.chosen, parameters)
+        if not chosen:
+            return []
+        keys = taking.keys(chosen)
+        await self.execute(taking.change, taking.changing(parameters, keys))
+        return chosen if taking.told is None else await self.fetch(taking.told, keys)
+
+    async def flush(self, *, is_last: bool = False) -> None:
+        """Send what is pending; `is_last` where only the commit follows."""
         self.check_usable()
         if self.pending:
             notifies = bool(self.pending.topics)
             self._has_sent = True
             with self._spoiling():
-                await flush(self._kind, self._session, self.pending)
+                await flush(self._kind, self._session, self.pending, is_last=is_last)
             self.has_notified = self.has_notified or notifies
 
     def check_usable(self) -> None:
@@ -103,6 +115,8 @@ class Transaction:
                 yield
             return
         await self.flush()
+        # Those of before, where it is too early to send them.
+        topics = dict(self.pending.topics)
         sequences, spoiled = dict(self._sequences), self._spoiled
         definitions = self.new_definitions.copy()
         try:
@@ -111,7 +125,12 @@ class Transaction:
                 await self.flush()
         except BaseException:
             self.pending.clear()
-            self._sequences, self._spoiled = sequences, spoiled
+            self.pending.topics.update(topics)
+            is_undone = isinstance(self._spoiled, DeadlockError) and not self._kind.keeps_savepoints
+            if not is_undone:
+                # A deadlock has undone the savepoint with all that was before it.
+                self._spoiled = spoiled
+            self._sequences = sequences
             self.new_definitions = definitions
             raise
 

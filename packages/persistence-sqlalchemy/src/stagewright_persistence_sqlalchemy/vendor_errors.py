@@ -1,4 +1,4 @@
-"""Drivers' errors as Stagewright's: decided by type and SQLSTATE, never by an error's prose where there is a code."""
+"""Drivers' errors as Stagewright's: decided by type and code, never by an error's prose where there is a code."""
 
 import asyncio
 from collections.abc import Iterator
@@ -11,40 +11,61 @@ from stagewright.errors import (
     DeadlockError,
     DuplicateRecordError,
     OutcomeUnknownError,
+    PersistenceUnavailableError,
     RecordNotFoundError,
     StagewrightError,
     TransientError,
+    TransientPersistenceError,
 )
+from stagewright_persistence_sqlalchemy import mariadb_errors
+from stagewright_persistence_sqlalchemy.errors import ValueTooLargeError
 
-__all__ = ["translated_commit_errors", "translated_errors"]
+__all__ = ["refusal_of", "translated_commit_errors", "translated_errors"]
 
 _DEADLOCK: Final = "40P01"
 _UNIQUE: Final = "23505"
 _FOREIGN_KEY: Final = "23503"
-_TRANSIENT_STATES: Final = frozenset({"40001", "55P03", "53300", "57P01", "57P02", "57P03", "25006"})
-_TRANSIENT_CLASSES: Final = ("08",)
+_READ_ONLY: Final = "25006"
+_FAILED: Final = "25P02"
+_SQLITE_READ_ONLY: Final = frozenset({8})
+_REFUSED_STATES: Final = frozenset(
+    {
+        *("40001", "55P03"),  # a conflict, a lock that wasn't given
+        *("57014", "25P03", "25P04", "57P05"),  # time limits of the server's own
+    }
+)
+_UNAVAILABLE_STATES: Final = frozenset(
+    {"57P01", "57P02", "57P03", _READ_ONLY}  # a server that stops, starts, or follows another one
+)
+_UNAVAILABLE_CLASSES: Final = ("08", "53")  # connections; too little memory, space or slots
 # A server that starts, stops or recovers, or is full.
 _PASSING: Final = (
     "the database system is",
     "too many clients",
     "remaining connection slots",
     "too many connections",
+    # What PgBouncer says of itself, and of a server that it can't reach.
+    "no more connections allowed",
+    "server login has been failing",
+    "query_wait_timeout",
 )
-_LOCKED: Final = ("database is locked", "database table is locked", "database schema is locked")
+_SQLITE_LOCKED: Final = frozenset({5, 6, 15})
+"""SQLite's primary codes for a file that others write to."""
+_SQLITE_UNAVAILABLE: Final = frozenset({7, 8, 10, 13, 14})
+"""SQLite's primary codes for a read-only, full, failing or missing file, and for too little memory."""
 
 
-@contextmanager
-def translated_errors() -> Iterator[None]:
+class translated_errors:  # noqa: N801 - used like a function
     """Raise what a driver or SQLAlchemy raises as an error of Stagewright's, with the original as its cause."""
-    try:
-        yield
-    except StagewrightError:
-        raise
-    except Exception as error:
-        translated = _translated(error)
-        if translated is None:
-            raise
-        raise translated from error
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, StagewrightError):
+            translated = _translated(error)
+            if translated is not None:
+                raise translated from error
 
 
 @contextmanager
@@ -56,12 +77,29 @@ def translated_commit_errors() -> Iterator[None]:
     except DeadlockError:
         raise
     except TransientError as error:
-        if _is_connection_loss(error.__cause__):
+        if _is_connection_loss(error.__cause__) and not _was_unsent(error.__cause__):
             raise OutcomeUnknownError(str(error)) from error.__cause__
         raise
 
 
+def refusal_of(error: BaseException) -> str | None:
+    """Why a session of the caller's can't be used as it is, if that is what an error says, and the fix."""
+    state = _sqlstate(error)
+    if state == _READ_ONLY or _has_sqlite_code(error, _SQLITE_READ_ONLY):
+        return "it is read-only; the kernel has to write in it"
+    if state == _FAILED:
+        return "its transaction has failed with an earlier error; roll it back, at least to a savepoint before that"
+    return None
+
+
+def _was_unsent(error: BaseException | None) -> bool:
+    return error is not None and mariadb_errors.error_number(_chain(error)) in mariadb_errors.UNSENT
+
+
 def _translated(error: Exception) -> StagewrightError | None:
+    number = mariadb_errors.error_number(_chain(error))
+    if number is not None:
+        return _of_mariadb(number, error)
     state = _sqlstate(error)
     if state == _DEADLOCK:
         return DeadlockError(_first_line(error))
@@ -69,11 +107,28 @@ def _translated(error: Exception) -> StagewrightError | None:
         return DuplicateRecordError("row", _first_line(error))
     if state == _FOREIGN_KEY or _is_sqlite_constraint(error, "FOREIGN KEY"):
         return RecordNotFoundError("row", _first_line(error))
-    if state is not None and (state in _TRANSIENT_STATES or state.startswith(_TRANSIENT_CLASSES)):
-        return TransientError(_first_line(error))
-    if _is_connection_loss(error) or isinstance(error, exc.TimeoutError) or _is_locked(error):
-        return TransientError(_first_line(error))
+    if state in _REFUSED_STATES or _has_sqlite_code(error, _SQLITE_LOCKED):
+        return TransientPersistenceError(_first_line(error))
+    is_away = state is not None and (state in _UNAVAILABLE_STATES or state.startswith(_UNAVAILABLE_CLASSES))
+    if is_away or _is_connection_loss(error) or _has_sqlite_code(error, _SQLITE_UNAVAILABLE):
+        return PersistenceUnavailableError(_first_line(error))
+    if isinstance(error, exc.TimeoutError):
+        return PersistenceUnavailableError(_first_line(error))
     return None
+
+
+def _of_mariadb(number: int, error: Exception) -> StagewrightError | None:
+    if number in mariadb_errors.DEADLOCKS:
+        return DeadlockError(_first_line(error))
+    if number in mariadb_errors.DUPLICATES:
+        return DuplicateRecordError("row", _first_line(error))
+    if number in mariadb_errors.MISSING:
+        return RecordNotFoundError("row", _first_line(error))
+    if number in mariadb_errors.TOO_LARGE:
+        return ValueTooLargeError(_first_line(error))
+    if number in mariadb_errors.REFUSED:
+        return TransientPersistenceError(_first_line(error))
+    return PersistenceUnavailableError(_first_line(error)) if number in mariadb_errors.UNAVAILABLE else None
 
 
 def _sqlstate(error: BaseException) -> str | None:
@@ -90,6 +145,9 @@ def _is_connection_loss(error: BaseException | None) -> bool:
         return False
     if isinstance(error, exc.DBAPIError) and error.connection_invalidated:
         return True
+    number = mariadb_errors.error_number(_chain(error))
+    if number is not None:
+        return number in mariadb_errors.LOST
     lost = (ConnectionError, OSError, asyncio.IncompleteReadError, exc.DisconnectionError)
     names = {
         "ConnectionDoesNotExistError",
@@ -117,8 +175,10 @@ def _is_refused_psycopg(error: BaseException) -> bool:
     return kind.__module__.startswith("psycopg") and kind.__name__ == "OperationalError" and passing
 
 
-def _is_locked(error: BaseException) -> bool:
-    return any(text in str(one) for one in _chain(error) for text in _LOCKED)
+def _has_sqlite_code(error: BaseException, primary: frozenset[int]) -> bool:
+    # The primary code is the last byte of the extended one.
+    codes = (getattr(one, "sqlite_errorcode", None) for one in _chain(error))
+    return any(code & 0xFF in primary for code in codes if code is not None)
 
 
 def _is_sqlite_constraint(error: BaseException, kind: str) -> bool:

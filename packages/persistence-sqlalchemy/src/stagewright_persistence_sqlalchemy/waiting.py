@@ -16,6 +16,13 @@ class WaitsForWork(Connection):
         self._inbox = database.work.inbox()
 
     async def wait_for_work(self, timeout: timedelta) -> bool:
-        """Wait for a notification that came since the last one this adapter was told of."""
+        """Wait for a notification that came since the last wait returned, or that may have gone unheard.
+
+        The first call of a `Database` begins to listen, and ends once that has succeeded.
+        """
         self._database.listen()
         return await self._inbox.wait(timeout)
+
+    def is_listening(self) -> bool:
+        """Whether the database is listened to at this moment."""
+        return self._database.listener.is_healthy

@@ -1,27 +1,34 @@
 """Claiming runs, jobs and events: whoever takes a row locks it, and passes over rows that others hold."""
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import (
     ColumnElement,
-    Executable,
     Integer,
     Table,
     Text,
     and_,
     bindparam,
+    case,
+    false,
     func,
+    literal_column,
     or_,
     select,
-    update,
+    true,
 )
 
 from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.column_types import Moment
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
+from stagewright_persistence_sqlalchemy.statements.paths import along
+from stagewright_persistence_sqlalchemy.taking import Taking, taking_chosen
 
-__all__ = ["claim_pending_runs", "dequeue_jobs", "serves_parameters"]
+__all__ = ["any_of", "claim_pending_runs", "dequeue_jobs", "is_served", "serves_parameters"]
+
+_CHAIN: Final = 800
 
 
 def serves_parameters(pairs: list[tuple[str, str]]) -> dict[str, Any]:
@@ -32,7 +39,18 @@ def serves_parameters(pairs: list[tuple[str, str]]) -> dict[str, Any]:
     return parameters
 
 
-def _is_served(table: Table, pairs: int | None) -> ColumnElement[bool] | None:
+def any_of(conditions: Sequence[ColumnElement[bool]]) -> ColumnElement[bool]:
+    """Whether one of any number of conditions holds; SQLite reads no chain of more than a thousand."""
+    while len(conditions) > _CHAIN:
+        starts = range(0, len(conditions), _CHAIN)
+        groups = [or_(*conditions[start : start + _CHAIN]) for start in starts]
+        # SQLAlchemy would make one chain of chains; what is inside a CASE has a depth of its own.
+        conditions = [case((group, true()), else_=false()) for group in groups]
+    return or_(*conditions)
+
+
+def is_served(table: Table, pairs: int | None) -> ColumnElement[bool] | None:
+    """Whether a run or a job is of one of so many pairs, or of no version and one of their workflows."""
     if pairs is None:
         return None
     rows = []
@@ -41,66 +59,60 @@ def _is_served(table: Table, pairs: int | None) -> ColumnElement[bool] | None:
         version = bindparam(f"served_version_{number}", type_=Text())
         fits = or_(table.c.definition_version.is_(None), table.c.definition_version == version)
         rows.append(and_(table.c.workflow_id == workflow_id, fits))
-    return or_(*rows)
+    return any_of(rows)
 
 
 @lru_cache(maxsize=64)
-def claim_pending_runs(pairs: int | None) -> Executable:
+def claim_pending_runs(pairs: int | None) -> Taking:
     """Make PENDING runs RUNNING: higher priority first, then the older, then the smaller id."""
     runs = tables.runs
     now = bindparam("now", type_=Moment())
     chosen = (
         select(runs.c.id)
-        .where(runs.c.status == "PENDING")
+        .where(runs.c.status == literal_column("'PENDING'"))
         .order_by(runs.c.priority.desc(), runs.c.created_at, runs.c.id)
         .limit(bindparam("limit", type_=Integer()))
         .with_for_update(skip_locked=True)
+        # By itself it takes all PENDING runs out of the index by status, and sorts them.
+        .with_hint(runs, "INDEXED BY ix_workflow_runs_pending", "sqlite")
     )
-    served = _is_served(runs, pairs)
+    served = is_served(runs, pairs)
     if served is not None:
         chosen = chosen.where(served)
-    # A common table expression is evaluated once; as a plain subquery the planner may evaluate it row by row.
-    taken = chosen.cte("taken")
-    return (
-        update(runs)
-        .where(runs.c.id.in_(select(taken.c.id)))
-        .values(
-            status="RUNNING",
-            started_at=func.coalesce(runs.c.started_at, now),
-            updated_at=now,
-            version=runs.c.version + 1,
-        )
-        .returning(*runs.c)
+    changes = (
+        (runs.c.status, "RUNNING"),
+        (runs.c.started_at, func.coalesce(runs.c.started_at, now)),
+        (runs.c.updated_at, now),
+        (runs.c.version, runs.c.version + 1),
     )
+    return taking_chosen(along(chosen, runs, "ix_workflow_runs_pending"), runs.c.id, changes, list(runs.c))
 
 
 @lru_cache(maxsize=64)
-def dequeue_jobs(kind: DatabaseKind, pairs: int | None) -> Executable:
+def dequeue_jobs(kind: DatabaseKind, pairs: int | None) -> Taking:
     """Make due PENDING jobs RUNNING under a worker: higher priority first, then the earlier enqueued."""
     jobs = tables.jobs
     now = kind.now(bindparam("now", type_=Moment()))
     chosen = (
         select(jobs.c.position)
-        .where(jobs.c.status == "PENDING", or_(jobs.c.due_at.is_(None), jobs.c.due_at <= now))
+        # Spelled out, not bound, here and above: only so a planner sees that the partial index fits.
+        .where(
+            jobs.c.status == literal_column("'PENDING'"), or_(jobs.c.due_at.is_(None), jobs.c.due_at <= now)
+        )
         .order_by(jobs.c.priority.desc(), jobs.c.position)
         .limit(bindparam("limit", type_=Integer()))
         .with_for_update(skip_locked=True)
     )
-    served = _is_served(jobs, pairs)
+    served = is_served(jobs, pairs)
     if served is not None:
         chosen = chosen.where(served)
-    taken = chosen.cte("taken")
-    return (
-        update(jobs)
-        .where(jobs.c.position.in_(select(taken.c.position)))
-        .values(
-            status="RUNNING",
-            worker_id=bindparam("worker_id", type_=Text()),
-            deliveries=jobs.c.deliveries + 1,
-            started_at=now,
-            locked_at=now,
-            updated_at=now,
-            due_at=None,
-        )
-        .returning(*jobs.c)
+    changes = (
+        (jobs.c.status, "RUNNING"),
+        (jobs.c.worker_id, bindparam("by_worker", type_=Text())),
+        (jobs.c.deliveries, jobs.c.deliveries + 1),
+        (jobs.c.started_at, now),
+        (jobs.c.locked_at, now),
+        (jobs.c.updated_at, now),
+        (jobs.c.due_at, None),
     )
+    return taking_chosen(along(chosen, jobs, "ix_job_queue_pending"), jobs.c.position, changes, list(jobs.c))

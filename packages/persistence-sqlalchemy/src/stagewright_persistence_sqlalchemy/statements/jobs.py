@@ -1,7 +1,7 @@
 """Jobs by id and by run, and their leases."""
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -10,6 +10,7 @@ from sqlalchemy import (
     Integer,
     Select,
     Text,
+    Update,
     and_,
     bindparam,
     case,
@@ -21,119 +22,204 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.types import TypeEngine
 
 from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.column_types import Moment
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
+from stagewright_persistence_sqlalchemy.statements.claims import any_of
+from stagewright_persistence_sqlalchemy.statements.paths import PRIMARY, along, updating_along
 from stagewright_persistence_sqlalchemy.statements.reads import numbered
 from stagewright_persistence_sqlalchemy.statements.writes import (
     ACKNOWLEDGEMENT_COLUMNS,
+    JOB_COLUMNS,
+    Source,
     acknowledge_jobs,
+    array_source,
     row_source,
 )
+from stagewright_persistence_sqlalchemy.statements.writes_at_once import insert_absent
+from stagewright_persistence_sqlalchemy.taking import Taking, taking_chosen
 
 __all__ = [
     "acknowledge_at_once",
     "cancel_by_run",
     "delete_jobs",
     "depth",
+    "enqueue_at_once",
     "expire_runaway",
     "jobs_of_run",
+    "jobs_of_stages",
+    "leased_jobs",
+    "lock_jobs_at_rest",
+    "owned_leases",
+    "place_of_job",
     "release_stale",
+    "renew_jobs",
+    "renew_leases",
     "touch",
+    "wake_jobs",
 ]
+
+
+_BY_ID: Final = "uq_job_queue_id"
+_BY_STAGE: Final = "uq_job_queue_run_id_stage_id"
+_BY_LEASE: Final = "ix_job_queue_leases"
 
 
 def _now(kind: DatabaseKind) -> ColumnElement[Any]:
     return kind.now(bindparam("now", type_=Moment()))
 
 
-def _before(kind: DatabaseKind) -> ColumnElement[Any]:
-    """The moment that lies an age before now, on the clock that stamps leases."""
-    if not kind.has_clock:
-        return bindparam("before", type_=Moment())
-    age = bindparam("age_us", type_=BigInteger()) * literal_column("interval '1 microsecond'")
-    # The statement's own time, unlike the running clock, lets an index be used.
-    return func.statement_timestamp(type_=Moment) - age
-
-
 @lru_cache(maxsize=8)
 def acknowledge_at_once(kind: DatabaseKind) -> Executable:
     """Settle one job."""
-    return acknowledge_jobs(kind, row_source(ACKNOWLEDGEMENT_COLUMNS))
+    settled = acknowledge_jobs(kind, row_source(ACKNOWLEDGEMENT_COLUMNS))
+    return _at_place(settled) if kind.locks_entries else settled
 
 
 @lru_cache(maxsize=8)
 def touch(kind: DatabaseKind) -> Executable:
     """Renew a lease under its fence."""
     jobs = tables.jobs.c
-    return (
-        update(tables.jobs)
-        .where(
-            jobs.id == bindparam("of_id", type_=Text()),
-            jobs.status == "RUNNING",
-            jobs.started_at == bindparam("fence_started_at", type_=Moment()),
-            jobs.deliveries == bindparam("fence_deliveries", type_=Integer()),
-        )
-        .values(locked_at=_now(kind))
+    held = update(tables.jobs).where(
+        jobs.id == bindparam("of_id", type_=Text()),
+        jobs.status == "RUNNING",
+        jobs.started_at == bindparam("fence_started_at", type_=Moment()),
+        jobs.deliveries == bindparam("fence_deliveries", type_=Integer()),
     )
+    renewed = held.values(locked_at=_now(kind))
+    return _at_place(renewed) if kind.locks_entries else renewed
+
+
+@lru_cache(maxsize=1)
+def place_of_job() -> Select[Any]:
+    """The position of a job; not locked, and so no more than where to look."""
+    jobs = tables.jobs.c
+    return select(jobs.position).where(jobs.id == bindparam("of_id", type_=Text()))
+
+
+def _at_place(changed: Update) -> Update:
+    """A change of a job that is reached by its position: whoever replaces it has its row before it changes its id."""
+    at = bindparam("at_position", type_=BigInteger())
+    return updating_along(changed.where(tables.jobs.c.position == at), PRIMARY)
+
+
+_LEASES: Final[dict[str, TypeEngine[Any]]] = {
+    "number": Integer(),
+    "id": Text(),
+    "fence_started_at": Moment(),
+    "fence_deliveries": Integer(),
+}
+
+
+def _under_lease() -> tuple[Source, Any, ColumnElement[bool]]:
+    """Many leases, as arrays, and the condition that a job is owned under one of them."""
+    jobs = tables.jobs.c
+    lease, rows = array_source(_LEASES, "held_")
+    owned = and_(
+        jobs.id == lease["id"],
+        jobs.status == literal_column("'RUNNING'"),
+        jobs.started_at == lease["fence_started_at"],
+        jobs.deliveries == lease["fence_deliveries"],
+    )
+    return lease, rows, owned
 
 
 @lru_cache(maxsize=8)
-def release_stale(kind: DatabaseKind) -> Executable:
+def renew_leases(kind: DatabaseKind) -> Executable:
+    """Renew many leases under their fences, but for those of jobs that somebody holds."""
+    jobs = tables.jobs.c
+    _, rows, owned = _under_lease()
+    held = (
+        select(jobs.position)
+        .select_from(rows)
+        .where(owned)
+        .with_for_update(of=tables.jobs, skip_locked=True, key_share=True)
+        .cte("held")
+    )
+    renewed = update(tables.jobs).where(jobs.position.in_(select(held.c.position)))
+    return renewed.values(locked_at=_now(kind))
+
+
+@lru_cache(maxsize=64)
+def leased_jobs(count: int, *, lock: bool) -> Executable:
+    """The jobs that are owned under so many leases; with `lock` those that nobody holds, which are locked by this."""
+    jobs = tables.jobs.c
+    owned = [
+        and_(
+            jobs.id == bindparam(f"id_{number}", type_=Text()),
+            jobs.status == literal_column("'RUNNING'"),
+            jobs.started_at == bindparam(f"fence_started_at_{number}", type_=Moment()),
+            jobs.deliveries == bindparam(f"fence_deliveries_{number}", type_=Integer()),
+        )
+        for number in range(count)
+    ]
+    found = select(jobs.id, jobs.position, jobs.started_at, jobs.deliveries).where(any_of(owned))
+    return along(found.with_for_update(skip_locked=True), tables.jobs, _BY_ID) if lock else found
+
+
+@lru_cache(maxsize=64)
+def renew_jobs(kind: DatabaseKind, count: int) -> Executable:
+    """Renew the leases of so many jobs, which are locked."""
+    positions = [bindparam(f"position_{number}", type_=BigInteger()) for number in range(count)]
+    renewed = update(tables.jobs).where(tables.jobs.c.position.in_(positions))
+    return renewed.values(locked_at=_now(kind))
+
+
+@lru_cache(maxsize=1)
+def owned_leases() -> Select[Any]:
+    """The numbers of those leases whose delivery owns its job."""
+    lease, rows, owned = _under_lease()
+    return select(lease["number"]).select_from(rows, tables.jobs).where(owned)
+
+
+@lru_cache(maxsize=8)
+def release_stale(kind: DatabaseKind) -> Taking:
     """End leases that were not renewed in time: PENDING again, or FAILED when the budget is spent."""
     jobs = tables.jobs.c
     lost = (
         select(jobs.position)
-        .where(jobs.status == literal_column("'RUNNING'"), jobs.locked_at < _before(kind))
+        .where(jobs.status == literal_column("'RUNNING'"), jobs.locked_at < kind.before())
         .with_for_update(skip_locked=True)
-        .cte("lost")
     )
     spent = jobs.worker_losses + 1 >= jobs.max_worker_losses
     now = _now(kind)
-    return (
-        update(tables.jobs)
-        .where(jobs.position.in_(select(lost.c.position)))
-        .values(
-            status=case((spent, "FAILED"), else_="PENDING"),
-            worker_losses=jobs.worker_losses + 1,
-            last_error=bindparam("prefix", type_=Text()).concat(func.coalesce(jobs.worker_id, "(unknown)")),
-            completed_at=case((spent, now), else_=None),
-            worker_id=case((spent, jobs.worker_id), else_=None),
-            locked_at=None,
-            updated_at=now,
-        )
-        .returning(*tables.jobs.c)
+    lost_by = bindparam("prefix", type_=Text()).concat(func.coalesce(jobs.worker_id, "(unknown)"))
+    changes = (
+        (jobs.status, case((spent, "FAILED"), else_="PENDING")),
+        (jobs.last_error, lost_by),
+        (jobs.completed_at, case((spent, now), else_=None)),
+        (jobs.worker_id, case((spent, jobs.worker_id), else_=None)),
+        (jobs.worker_losses, jobs.worker_losses + 1),
+        (jobs.locked_at, None),
+        (jobs.updated_at, now),
     )
+    return taking_chosen(along(lost, tables.jobs, _BY_LEASE), jobs.position, changes, list(jobs))
 
 
 @lru_cache(maxsize=8)
-def expire_runaway(kind: DatabaseKind) -> Executable:
+def expire_runaway(kind: DatabaseKind) -> Taking:
     """Fail jobs that were delivered too long ago."""
     jobs = tables.jobs.c
     late = (
         select(jobs.position)
-        .where(jobs.status == literal_column("'RUNNING'"), jobs.started_at < _before(kind))
+        .where(jobs.status == literal_column("'RUNNING'"), jobs.started_at < kind.before())
         .with_for_update(skip_locked=True)
-        .cte("late")
     )
     now = _now(kind)
-    return (
-        update(tables.jobs)
-        .where(jobs.position.in_(select(late.c.position)))
-        .values(
-            status="FAILED",
-            last_error=bindparam("error", type_=Text()),
-            completed_at=now,
-            locked_at=None,
-            updated_at=now,
-        )
-        .returning(*tables.jobs.c)
+    changes = (
+        (jobs.status, "FAILED"),
+        (jobs.last_error, bindparam("error", type_=Text())),
+        (jobs.completed_at, now),
+        (jobs.locked_at, None),
+        (jobs.updated_at, now),
     )
+    return taking_chosen(along(late, tables.jobs, _BY_LEASE), jobs.position, changes, list(jobs))
 
 
 @lru_cache(maxsize=8)
-def cancel_by_run(kind: DatabaseKind) -> Executable:
+def cancel_by_run(kind: DatabaseKind) -> Taking:
     """Cancel a run's waiting jobs, but for those that a claimer is taking."""
     jobs = tables.jobs.c
     waiting = (
@@ -143,15 +229,10 @@ def cancel_by_run(kind: DatabaseKind) -> Executable:
             jobs.status.in_([literal("PENDING"), literal("SUSPENDED")]),
         )
         .with_for_update(skip_locked=True)
-        .cte("waiting")
     )
     now = _now(kind)
-    return (
-        update(tables.jobs)
-        .where(jobs.position.in_(select(waiting.c.position)))
-        .values(status="CANCELLED", completed_at=now, updated_at=now)
-        .returning(jobs.id)
-    )
+    changes = ((jobs.status, "CANCELLED"), (jobs.completed_at, now), (jobs.updated_at, now))
+    return taking_chosen(along(waiting, tables.jobs, _BY_STAGE), jobs.position, changes, [jobs.position])
 
 
 @lru_cache(maxsize=64)
@@ -168,6 +249,42 @@ def jobs_of_run() -> Select[Any]:
     """The jobs of a run, by the time they were enqueued."""
     jobs = tables.jobs.c
     return select(tables.jobs).where(jobs.run_id == bindparam("run_id", type_=Text())).order_by(jobs.position)
+
+
+def _of_stages(count: int) -> ColumnElement[bool]:
+    jobs = tables.jobs.c
+    named = zip(numbered(count, "run"), numbered(count, "stage"), strict=True)
+    return any_of([and_(jobs.run_id == run_id, jobs.stage_id == stage_id) for run_id, stage_id in named])
+
+
+@lru_cache(maxsize=64)
+def jobs_of_stages(count: int) -> Select[Any]:
+    """The jobs of so many stages of runs."""
+    return select(tables.jobs).where(_of_stages(count))
+
+
+@lru_cache(maxsize=64)
+def lock_jobs_at_rest(count: int) -> Executable:
+    """Those of so many stages' jobs that nobody can claim or has claimed; one that somebody holds is passed over."""
+    resting = tables.jobs.c.status.not_in([literal("PENDING"), literal("RUNNING")])
+    found = select(tables.jobs.c.position, tables.jobs.c.run_id, tables.jobs.c.stage_id, tables.jobs.c.status)
+    named = found.where(_of_stages(count), resting).with_for_update(skip_locked=True)
+    return along(named, tables.jobs, _BY_STAGE)
+
+
+@lru_cache(maxsize=64)
+def wake_jobs(kind: DatabaseKind, count: int) -> Executable:
+    """Make so many SUSPENDED jobs, which are locked, PENDING and due at once."""
+    positions = [bindparam(f"position_{number}", type_=BigInteger()) for number in range(count)]
+    woken = update(tables.jobs).where(tables.jobs.c.position.in_(positions))
+    return woken.values(status="PENDING", due_at=None, updated_at=_now(kind))
+
+
+@lru_cache(maxsize=8)
+def enqueue_at_once(kind: DatabaseKind) -> Executable:
+    """Enqueue a job unless its stage has one by now."""
+    statement: Executable = insert_absent(kind, tables.jobs, list(JOB_COLUMNS))
+    return statement
 
 
 @lru_cache(maxsize=8)

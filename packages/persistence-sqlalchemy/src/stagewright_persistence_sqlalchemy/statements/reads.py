@@ -1,12 +1,26 @@
 """Reads of single rows and of what a run consists of."""
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Executable, Select, Table, Text, bindparam, literal_column, select
+from sqlalchemy import (
+    ColumnElement,
+    Executable,
+    Select,
+    Table,
+    Text,
+    bindparam,
+    func,
+    literal,
+    literal_column,
+    select,
+)
 
+from stagewright.status import TERMINAL_RUN_STATUSES, Status
 from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
+from stagewright_persistence_sqlalchemy.rows import RUN_PREFIX, STAGE_PREFIX
+from stagewright_persistence_sqlalchemy.statements.paths import PRIMARY, along
 
 __all__ = [
     "blob_by_key",
@@ -18,11 +32,16 @@ __all__ = [
     "numbered",
     "run_by_id",
     "run_status",
+    "runs_by_version",
+    "signal_of_step",
+    "signals_of_run",
     "stage_by_name",
     "stages_of_run",
     "stages_of_runs",
     "versions_of",
 ]
+
+_ACTIVE: Final = sorted(set(Status) - TERMINAL_RUN_STATUSES)
 
 
 def numbered(count: int, name: str = "item") -> list[ColumnElement[Any]]:
@@ -46,7 +65,8 @@ def run_status() -> Select[Any]:
 def lock_runs(count: int) -> Executable:
     """Runs, locked in the order of their ids."""
     runs = tables.runs
-    return select(runs).where(runs.c.id.in_(numbered(count))).order_by(runs.c.id).with_for_update()
+    named = select(runs).where(runs.c.id.in_(numbered(count))).order_by(runs.c.id)
+    return along(named.with_for_update(), runs, PRIMARY)
 
 
 @lru_cache(maxsize=128)
@@ -57,9 +77,9 @@ def load_runs(kind: DatabaseKind, count: int, *, lock: bool) -> Executable:
     `is_current` is false then: the stages have to be read anew.
     """
     runs, stages = tables.runs, tables.stages
-    columns = [column.label(f"r_{column.name}") for column in runs.c]
-    columns += [column.label(f"s_{column.name}") for column in stages.c]
-    if lock and kind.skips_locked:
+    columns = [column.label(RUN_PREFIX + column.name) for column in runs.c]
+    columns += [column.label(STAGE_PREFIX + column.name) for column in stages.c]
+    if lock and kind.name == "postgresql":
         before = runs.alias("before")
         seen: Select[Any] = (
             select(literal_column("before.xmin")).select_from(before).where(before.c.id == runs.c.id)
@@ -106,16 +126,34 @@ def stage_by_name() -> Select[Any]:
     )
 
 
+@lru_cache(maxsize=1)
+def signal_of_step() -> Select[Any]:
+    """The signal that is kept for a step."""
+    signals = tables.step_signals.c
+    return select(tables.step_signals).where(
+        signals.run_id == bindparam("run_id", type_=Text()),
+        signals.stage_id == bindparam("stage_id", type_=Text()),
+        signals.step_id == bindparam("step_id", type_=Text()),
+    )
+
+
+@lru_cache(maxsize=1)
+def signals_of_run() -> Select[Any]:
+    """The signals of a run that no step has taken."""
+    signals = tables.step_signals.c
+    return (
+        select(tables.step_signals)
+        .where(signals.run_id == bindparam("run_id", type_=Text()))
+        .order_by(signals.created_at, signals.id)
+    )
+
+
 @lru_cache(maxsize=64)
 def lock_event_sequences(count: int) -> Executable:
     """The last event of runs, whose rows are locked by this in the order of their ids."""
     runs = tables.runs.c
-    return (
-        select(runs.id, runs.event_seq)
-        .where(runs.id.in_(numbered(count)))
-        .order_by(runs.id)
-        .with_for_update()
-    )
+    named = select(runs.id, runs.event_seq).where(runs.id.in_(numbered(count))).order_by(runs.id)
+    return along(named.with_for_update(), tables.runs, PRIMARY)
 
 
 @lru_cache(maxsize=64)
@@ -132,6 +170,21 @@ def definition_by_key() -> Select[Any]:
     return select(tables.definitions).where(
         definitions.workflow_id == bindparam("workflow_id", type_=Text()),
         definitions.version == bindparam("version", type_=Text()),
+    )
+
+
+@lru_cache(maxsize=8)
+def runs_by_version(*filters: str, only_active: bool) -> Executable:
+    """How many runs there are of each workflow, version and status, and since when; `filters` are columns."""
+    runs = tables.runs.c
+    bucket = (runs.workflow_id, runs.definition_version, runs.status)
+    wanted = [runs[name] == bindparam(name, type_=Text()) for name in filters]
+    if only_active:
+        wanted.append(runs.status.in_([literal(status.value) for status in _ACTIVE]))
+    return (
+        select(*bucket, func.count().label("total"), func.min(runs.created_at).label("oldest"))
+        .where(*wanted)
+        .group_by(*bucket)
     )
 
 

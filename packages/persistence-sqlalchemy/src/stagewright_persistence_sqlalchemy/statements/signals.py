@@ -21,7 +21,5 @@ def current_signal() -> Select[Any]:
 def raise_signal(kind: DatabaseKind) -> Executable:
     """Count one more notification."""
     statement: Any = kind.insert(tables.signals).values(id=1, count=1)
-    counted: Executable = statement.on_conflict_do_update(
-        index_elements=["id"], set_={"count": tables.signals.c.count + 1}
-    )
+    counted: Executable = kind.replacing(statement, ["id"], lambda _: {"count": tables.signals.c.count + 1})
     return counted

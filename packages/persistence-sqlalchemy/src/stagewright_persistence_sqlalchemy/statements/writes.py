@@ -1,10 +1,11 @@
 """Writes of rows, from a source that is either one row of parameters or arrays of many rows."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from sqlalchemy import (
     ARRAY,
+    CTE,
     BigInteger,
     ColumnElement,
     Integer,
@@ -14,10 +15,10 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
-    cast,
     column,
     func,
     literal_column,
+    not_,
     or_,
     select,
     update,
@@ -32,17 +33,21 @@ __all__ = [
     "ACKNOWLEDGEMENT_COLUMNS",
     "JOB_COLUMNS",
     "Source",
+    "acknowledge_held_jobs",
     "acknowledge_jobs",
     "array_source",
     "column_types_of",
     "enqueue_jobs",
     "insert_rows",
+    "is_place_of",
     "row_source",
     "update_rows",
 ]
 
 Source: TypeAlias = Mapping[str, ColumnElement[Any]]
 """The columns of what is to be written, by name."""
+
+_PATIENCE: Final[ColumnElement[str]] = literal_column("'300ms'")
 
 Columns: TypeAlias = Mapping[str, TypeEngine[Any]]
 
@@ -68,9 +73,9 @@ def column_types_of(table: Table, names: Sequence[str]) -> Columns:
     return {name: extra[name] if name in extra else wire_type(table.c[name].type) for name in names}
 
 
-def row_source(columns: Columns) -> Source:
-    """One row: each column is a bind parameter named like it, with `p_` before."""
-    return {name: bindparam(f"p_{name}", type_=kind) for name, kind in columns.items()}
+def row_source(columns: Columns, prefix: str = "p_") -> Source:
+    """One row: each column is a bind parameter named like it, with the prefix before."""
+    return {name: bindparam(f"{prefix}{name}", type_=kind) for name, kind in columns.items()}
 
 
 def array_source(columns: Columns, prefix: str) -> tuple[Source, Any]:  # Any: a table-valued alias
@@ -90,7 +95,7 @@ def insert_rows(
         statement = statement.values({name: source[name] for name in names})
     else:
         statement = statement.from_select(list(names), select(*(source[name] for name in names)))
-    return statement.on_conflict_do_nothing() if skip_existing else statement
+    return kind.skipping(statement) if skip_existing else statement
 
 
 def update_rows(table: Table, names: Sequence[str], source: Source) -> Update:
@@ -108,62 +113,93 @@ def update_rows(table: Table, names: Sequence[str], source: Source) -> Update:
 def enqueue_jobs(kind: DatabaseKind, source: Source, rows: Any) -> Any:
     """Insert jobs, each in the place of the one that its run and stage had."""
     statement = insert_rows(kind, tables.jobs, JOB_COLUMNS, source, rows, skip_existing=False)
-    replaced = {name: statement.excluded[name] for name in JOB_COLUMNS}
-    if kind.has_clock:
-        replaced["position"] = statement.excluded["position"]
-    else:
-        replaced["position"] = select(
-            func.coalesce(func.max(tables.jobs.c.position), 0) + 1
-        ).scalar_subquery()
-    return statement.on_conflict_do_update(index_elements=["run_id", "stage_id"], set_=replaced)
+
+    def replaced(given: Mapping[str, Any]) -> dict[str, Any]:
+        position: Any
+        if kind.name == "sqlite":
+            position = select(func.coalesce(func.max(tables.jobs.c.position), 0) + 1).scalar_subquery()
+        else:
+            position = given["position"]
+        return {name: given[name] for name in JOB_COLUMNS} | {"position": position}
+
+    return kind.replacing(statement, ("run_id", "stage_id"), replaced)
 
 
-def acknowledge_jobs(kind: DatabaseKind, source: Source, *, waits: bool = True) -> Update:
-    """Settle jobs under their fences; one whose fence isn't the current one is left alone.
+def is_place_of(columns: Columns, prefix: str, *, is_single: bool) -> ColumnElement[bool]:
+    """Whether a job is of one of the runs and stages in a source of these columns."""
+    jobs = tables.jobs.c
+    if is_single:
+        one = row_source(columns, prefix)
+        return and_(jobs.run_id == one["run_id"], jobs.stage_id == one["stage_id"])
+    many, rows = array_source(columns, prefix)
+    here = and_(jobs.run_id == many["run_id"], jobs.stage_id == many["stage_id"])
+    return select(literal_column("1")).select_from(rows).where(here).exists()
+
+
+def acknowledge_jobs(kind: DatabaseKind, source: Source) -> Update:
+    """Settle jobs under their fences, after waiting for who holds them; one under another fence is left alone."""
+    return _settled(kind, source).where(_is_own(source))
+
+
+def acknowledge_held_jobs(
+    kind: DatabaseKind, source: Source, replaced: ColumnElement[bool] | None
+) -> tuple[CTE, Update]:
+    """The same for one statement of several writes, which waits a moment for a held job, and then fails as transient.
 
     Args:
         kind: The database.
         source: The acknowledgements.
-        waits: Whether to wait for a job that another transaction holds, or to fail as transient.
+        replaced: Which jobs the same statement puts others in the place of: no row can be changed twice by one
+            statement, and nothing of those would be left.
+
+    Returns:
+        The jobs that are under their fences, and the change of them.
     """
+    jobs = tables.jobs.c
+    # A claim holds its jobs and waits for their runs, so whoever holds the run must not wait for the job for ever.
+    # A heartbeat holds the job for a moment only, and is no reason to begin anew.
+    held = (
+        select(jobs.position, *(value.label(name) for name, value in source.items()))
+        .where(_waits_for_a_moment(), _is_own(source))
+        .with_for_update(of=tables.jobs, key_share=True)
+        .cte("held_jobs")
+    )
+    settled = _settled(kind, {name: held.c[name] for name in source}).where(jobs.position == held.c.position)
+    return held, settled if replaced is None else settled.where(not_(replaced))
+
+
+def _is_own(source: Source) -> ColumnElement[bool]:
     jobs = tables.jobs.c
     fenced = and_(
         jobs.status == literal_column("'RUNNING'"),
         jobs.started_at == source["fence_started_at"],
         jobs.deliveries == source["fence_deliveries"],
     )
-    is_own = and_(jobs.id == source["id"], or_(source["fence_deliveries"].is_(None), fenced))
-    if not waits:
-        # A claim holds its jobs and waits for their runs; whoever holds the run must not wait for the job.
-        held = (
-            select(jobs.position, *(value.label(name) for name, value in source.items()))
-            .where(is_own)
-            .with_for_update(of=tables.jobs, nowait=True, key_share=True)
-            .cte("held_jobs")
-        )
-        source, is_own = {name: held.c[name] for name in source}, jobs.position == held.c.position
+    return and_(jobs.id == source["id"], or_(source["fence_deliveries"].is_(None), fenced))
+
+
+def _settled(kind: DatabaseKind, source: Source) -> Update:
+    jobs = tables.jobs.c
     now = kind.now(source["given_now"])
     done = source["status"].in_([literal_column("'COMPLETED'"), literal_column("'FAILED'")])
     delay = source["delay_us"]
     due_at = source["due_at"]
     if kind.has_clock:
-        due_at = case((delay.is_(None), due_at), else_=now + cast(delay, BigInteger) * _microsecond())
-    return (
-        update(tables.jobs)
-        .values(
-            status=source["status"],
-            worker_id=case((done, jobs.worker_id), else_=None),
-            locked_at=None,
-            due_at=due_at,
-            completed_at=case((done, now), else_=None),
-            updated_at=now,
-            last_error=func.coalesce(source["last_error"], jobs.last_error),
-            failures=jobs.failures + source["failures"],
-            interruptions=jobs.interruptions + source["interruptions"],
-        )
-        .where(is_own)
+        due_at = case((delay.is_(None), due_at), else_=kind.later(now, delay))
+    return update(tables.jobs).values(
+        status=source["status"],
+        worker_id=case((done, jobs.worker_id), else_=None),
+        locked_at=None,
+        due_at=due_at,
+        completed_at=case((done, now), else_=None),
+        updated_at=now,
+        last_error=func.coalesce(source["last_error"], jobs.last_error),
+        failures=jobs.failures + source["failures"],
+        interruptions=jobs.interruptions + source["interruptions"],
     )
 
 
-def _microsecond() -> ColumnElement[Any]:
-    return literal_column("interval '1 microsecond'")
+def _waits_for_a_moment() -> ColumnElement[bool]:
+    """True; and from here on the transaction waits for a lock for less time than a deadlock takes to be found."""
+    patience = func.set_config(literal_column("'lock_timeout'"), _PATIENCE, literal_column("true"))
+    return select(patience).scalar_subquery().is_not(None)

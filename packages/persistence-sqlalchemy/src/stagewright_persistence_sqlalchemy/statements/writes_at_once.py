@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Executable, Table, Text, and_, bindparam, delete, update
+from sqlalchemy import ColumnElement, Executable, Table, Text, and_, bindparam, case, delete, func, update
 
 from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.column_types import Moment
@@ -11,11 +11,14 @@ from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
 
 __all__ = [
     "complete_key",
+    "delete_signal",
     "insert_absent",
     "insert_annotations",
     "insert_definition",
     "insert_key",
+    "insert_signal",
     "insert_step",
+    "nudge_stage",
     "release_key",
     "take_over_key",
 ]
@@ -24,7 +27,7 @@ __all__ = [
 def insert_absent(kind: DatabaseKind, table: Table, names: list[str]) -> Any:
     """Insert one row unless one with its unique key exists; never an error that would spoil the transaction."""
     values = {name: bindparam(name, type_=table.c[name].type) for name in names}
-    return kind.insert(table).values(values).on_conflict_do_nothing()
+    return kind.skipping(kind.insert(table).values(values))
 
 
 @lru_cache(maxsize=8)
@@ -51,13 +54,16 @@ def _is_key(*, unfinished: bool) -> Any:
     return and_(named, keys.completed.is_(False)) if unfinished else named
 
 
+def _was_taken_at(name: str) -> ColumnElement[bool]:
+    return tables.idempotency_keys.c.acquired_at == bindparam(name, type_=Moment())
+
+
 @lru_cache(maxsize=1)
 def take_over_key() -> Executable:
     """Take over a key in progress, if it is still the one that was read."""
-    keys = tables.idempotency_keys.c
     return (
         update(tables.idempotency_keys)
-        .where(_is_key(unfinished=True), keys.acquired_at == bindparam("seen", type_=Moment()))
+        .where(_is_key(unfinished=True), _was_taken_at("seen"))
         .values(
             acquired_at=bindparam("acquired_at", type_=Moment()),
             fingerprint=bindparam("fingerprint", type_=Text()),
@@ -67,24 +73,25 @@ def take_over_key() -> Executable:
 
 @lru_cache(maxsize=1)
 def complete_key() -> Executable:
-    """Store what a command answered."""
-    result = bindparam("result", type_=tables.idempotency_keys.c.result.type)
-    return (
-        update(tables.idempotency_keys).where(_is_key(unfinished=False)).values(completed=True, result=result)
-    )
+    """Store what the holder's command answered, and the run that it is about unless that is None."""
+    keys = tables.idempotency_keys
+    result = bindparam("result", type_=keys.c.result.type)
+    run_id = func.coalesce(bindparam("of_run", type_=Text()), keys.c.run_id)
+    held = _is_key(unfinished=False), _was_taken_at("taken_at")
+    return update(keys).where(*held).values(completed=True, result=result, run_id=run_id)
 
 
 @lru_cache(maxsize=1)
 def release_key() -> Executable:
-    """Forget a key without a result."""
-    return delete(tables.idempotency_keys).where(_is_key(unfinished=True))
+    """Forget a holder's key without a result."""
+    return delete(tables.idempotency_keys).where(_is_key(unfinished=True), _was_taken_at("taken_at"))
 
 
 @lru_cache(maxsize=8)
 def insert_annotations(kind: DatabaseKind) -> Executable:
-    """Insert an annotation unless its run has one of that key and idempotency key; answers the id if it was."""
+    """Insert an annotation unless its run has one of that key and idempotency key."""
     names = [column.name for column in tables.annotations.c if column.name != "position"]
-    statement: Executable = insert_absent(kind, tables.annotations, names).returning(tables.annotations.c.id)
+    statement: Executable = insert_absent(kind, tables.annotations, names)
     return statement
 
 
@@ -93,3 +100,28 @@ def insert_step(kind: DatabaseKind) -> Executable:
     """Insert a step unless its stage record has one of that id."""
     statement: Executable = insert_absent(kind, tables.steps, list(tables.steps.c.keys()))
     return statement
+
+
+@lru_cache(maxsize=8)
+def insert_signal(kind: DatabaseKind) -> Executable:
+    """Keep a signal unless its step has one; waits while another transaction is about to keep one."""
+    statement: Executable = insert_absent(kind, tables.step_signals, list(tables.step_signals.c.keys()))
+    return statement
+
+
+@lru_cache(maxsize=1)
+def delete_signal() -> Executable:
+    """Forget a signal."""
+    return delete(tables.step_signals).where(tables.step_signals.c.id == bindparam("of_id", type_=Text()))
+
+
+@lru_cache(maxsize=1)
+def nudge_stage() -> Executable:
+    """Let a stage wait no longer than until a moment, without a new version."""
+    stages, at = tables.stages.c, bindparam("at", type_=Moment())
+    earlier = case((stages.next_poll_at > at, at), else_=stages.next_poll_at)
+    return (
+        update(tables.stages)
+        .where(stages.id == bindparam("of_id", type_=Text()))
+        .values(nudged_at=at, next_poll_at=earlier)
+    )

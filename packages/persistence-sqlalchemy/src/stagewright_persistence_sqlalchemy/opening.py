@@ -1,0 +1,45 @@
+"""Opening a database by its URL, as every port that it serves."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from stagewright.plugins import AdapterOptions, AdapterSet
+from stagewright_persistence_sqlalchemy.blob_store import SqlAlchemyBlobStore
+from stagewright_persistence_sqlalchemy.clock import clock_of
+from stagewright_persistence_sqlalchemy.database import Database
+from stagewright_persistence_sqlalchemy.database_url import named_errors
+from stagewright_persistence_sqlalchemy.engine import create_engine, is_read_only
+from stagewright_persistence_sqlalchemy.job_transport import SqlAlchemyJobTransport
+from stagewright_persistence_sqlalchemy.persistence import SqlAlchemyPersistence
+from stagewright_persistence_sqlalchemy.schema import check, upgrade, upgrade_if_new
+from stagewright_persistence_sqlalchemy.step_ledger import SqlAlchemyStepLedger
+
+__all__ = ["open_database"]
+
+
+@asynccontextmanager
+async def open_database(url: str, options: AdapterOptions) -> AsyncIterator[AdapterSet]:
+    """What `plugin.open_database` gives; its promises and errors stand there."""
+    engine = create_engine(url)
+    try:
+        if options.create_schema is None and not is_read_only(engine):
+            await upgrade_if_new(engine)
+        else:
+            await (upgrade if options.create_schema else check)(engine)
+        with named_errors(engine.url):
+            clock = options.clock or await clock_of(engine)
+        database = Database(engine, clock=clock)
+        persistence = SqlAlchemyPersistence(database)
+        try:
+            yield AdapterSet(
+                persistence=persistence,
+                job_transport=SqlAlchemyJobTransport(database),
+                step_ledger=SqlAlchemyStepLedger(database),
+                blob_store=SqlAlchemyBlobStore(database),
+                run_reader=persistence,
+                clock=clock,
+            )
+        finally:
+            await database.close()
+    finally:
+        await engine.dispose()
