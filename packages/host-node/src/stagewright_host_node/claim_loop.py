@@ -1,0 +1,170 @@
+"""Taking work: runs that wait to be set going, and jobs up to the free slots."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from stagewright.commands import ClaimJobs, ClaimPendingRuns
+from stagewright.hosting.job_runner import hand_back
+from stagewright.hosting.settings import HostSettings
+from stagewright.kernel import Kernel
+from stagewright.records import DequeuedJob
+from stagewright.runtime.failure import describe_exception
+from stagewright_host_node.backoff import BackOff
+from stagewright_host_node.executions import Executions, is_last_chance
+from stagewright_host_node.thread_cap import ThreadCap
+
+__all__ = ["ClaimLoop"]
+
+_TICK: Final = 1.0
+_log: Final = logging.getLogger("stagewright.host")
+
+
+class ClaimLoop:
+    """Claims whenever it is woken, and looks by itself where nothing else would wake it.
+
+    Args:
+        kernel: The kernel.
+        settings: The host's settings.
+        executions: Where claimed jobs are started.
+        look_every: Says after how many seconds it has to look by itself; None while others do that.
+        cap: Says how many executions there may be, and why nothing may be claimed now.
+        claimed: Called when runs were claimed.
+
+    Attributes:
+        last_tick: When it last went round, on the monotonic clock.
+        failure: Why the last claim failed, or None.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        settings: HostSettings,
+        executions: Executions,
+        *,
+        look_every: Callable[[], float | None],
+        cap: ThreadCap,
+        claimed: Callable[[], None],
+    ) -> None:
+        self.last_tick = time.monotonic()
+        self.failure: str | None = None
+        self._kernel = kernel
+        self._settings = settings
+        self._executions = executions
+        self._look_every = look_every
+        self._cap = cap
+        self._claimed = claimed
+        self._bell = asyncio.Event()
+        self._stopped = asyncio.Event()
+        self._backoff = BackOff()
+        self._wanted = True
+        self._last_look = float("-inf")
+        self._hindered: str | None = None
+
+    def wake(self) -> None:
+        """There may be work."""
+        self._bell.set()
+
+    def stop(self) -> None:
+        """Take nothing more; what a claim that is under way brings is handed back."""
+        self._stopped.set()
+        self._bell.set()
+
+    async def run(self) -> None:
+        """Go round until stopped."""
+        while not self._stopped.is_set():
+            self.last_tick = time.monotonic()
+            if self._bell.is_set():
+                self._bell.clear()
+                self._wanted = True
+            if self._may_claim() and (self._wanted or self._is_time_to_look()):
+                self._wanted = False
+                await self._look()
+            else:
+                await _within(self._time_to_look(), self._bell)
+
+    async def _look(self) -> None:
+        self._last_look = time.monotonic()
+        try:
+            self._wanted = await self._take()
+        except Exception as error:
+            if self.failure is None:
+                _log.warning("no work can be claimed: %s", describe_exception(error))
+                _log.debug("its traceback", exc_info=True)
+            self.failure = str(describe_exception(error))
+            self._wanted = True
+            # However often the bell rings meanwhile, a store that failed is left alone for this long.
+            await _within(self._backoff.failed(), self._stopped)
+            return
+        if self.failure is not None:
+            _log.info("work can be claimed again")
+        self.failure = None
+        self._backoff.succeeded()
+
+    async def _take(self) -> bool:
+        """Claim once, and say whether there may be more."""
+        settings = self._settings
+        runs = await self._kernel.dispatch(
+            ClaimPendingRuns(
+                settings.worker_id, max_claims=settings.max_claims_per_tick, serves=settings.serves
+            )
+        )
+        if runs.claimed:
+            self._claimed()
+        free = self._free
+        if self._stopped.is_set() or free <= 0:
+            return bool(runs.claimed)
+        claim = ClaimJobs(settings.worker_id, limit=free, serves=settings.serves)
+        jobs = (await self._kernel.dispatch(claim)).jobs
+        if self._stopped.is_set():
+            await asyncio.gather(*(hand_back(self._kernel, job) for job in jobs))
+            return False
+        await self._start(jobs)
+        return len(runs.claimed) == settings.max_claims_per_tick or len(jobs) == free
+
+    @property
+    def _free(self) -> int:
+        """How many jobs may be begun now."""
+        executions = self._executions
+        return min(executions.free, self._cap.room(self._settings.concurrency) - len(executions.current))
+
+    async def _start(self, jobs: Sequence[DequeuedJob]) -> None:
+        """Start jobs; of those that want to be alone one, once nobody else's lease can die with this process."""
+        loners = [job for job in jobs if is_last_chance(job)]
+        for job in jobs:
+            if job not in loners:
+                self._executions.start(job)
+        await asyncio.gather(*(hand_back(self._kernel, job) for job in loners[1:]))
+        for job in loners[:1]:
+            self._executions.start(job)
+
+    def _may_claim(self) -> bool:
+        hindered = self._cap.obstacle()
+        if hindered != self._hindered:
+            if hindered is None:
+                _log.warning("work is claimed again")
+            else:
+                _log.error("no more work is claimed: %s", hindered)
+            self._hindered = hindered
+        return hindered is None and self._free > 0
+
+    def _is_time_to_look(self) -> bool:
+        every = self._look_every()
+        return every is not None and time.monotonic() - self._last_look >= every
+
+    def _time_to_look(self) -> float:
+        every = self._look_every()
+        if every is None or self._hindered is not None or not self._free:
+            return _TICK
+        return min(_TICK, max(0.005, self._last_look + every - time.monotonic()))
+
+
+async def _within(seconds: float, event: asyncio.Event) -> None:
+    """Wait for an event, at most for so long."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
