@@ -24,31 +24,42 @@ from stagewright_conformance import (
     BlobListingSuite,
     BlobStreamSuite,
     BlobSuite,
+    BorrowedSessionSuite,
+    Capabilities,
     DefinitionSuite,
+    HeartbeatSuite,
     IdempotencySuite,
     IsolationSuite,
     JobAcknowledgementSuite,
     JobAdminSuite,
     JobFenceSuite,
     JobLeaseSuite,
+    JobListingSuite,
+    JobOutlookSuite,
     JobQueueSuite,
+    JobResumptionSuite,
     LoadedRunSuite,
     LogSuite,
     OutboxDeliverySuite,
     OutboxSuite,
+    OutlookSuite,
     PassTime,
+    PurgeSuite,
     RowLockSuite,
     RunClaimSuite,
     RunReaderSuite,
     RunSuite,
     SavepointSuite,
+    SignalSuite,
     StageSuite,
     StepEnlistmentSuite,
     StepLedgerSuite,
     StepListingSuite,
+    StuckRunSuite,
     Suite,
     TransactionSuite,
     TransportEnlistmentSuite,
+    WaitingStageSuite,
     WakeUpSuite,
     suites_left_out,
 )
@@ -167,6 +178,20 @@ class TestIdempotency(InMemory, IdempotencySuite):
     pass
 
 
+class TestSignals(InMemory, SignalSuite):
+    pass
+
+
+class TestPurges(InMemory, PurgeSuite):
+    pass
+
+
+class TestBorrowedSessions(InMemory, BorrowedSessionSuite):
+    @pytest.fixture
+    def capabilities(self) -> Capabilities:
+        return Capabilities(callers_sessions=False)
+
+
 class TestRunReader(InMemory, RunReaderSuite):
     pass
 
@@ -187,7 +212,27 @@ class TestJobLeases(InMemory, JobLeaseSuite):
     pass
 
 
+class TestHeartbeats(InMemory, HeartbeatSuite):
+    pass
+
+
+class TestJobResumptions(InMemory, JobResumptionSuite):
+    pass
+
+
+class TestWaitingStages(InMemory, WaitingStageSuite):
+    pass
+
+
+class TestStuckRuns(InMemory, StuckRunSuite):
+    pass
+
+
 class TestJobAdmin(InMemory, JobAdminSuite):
+    pass
+
+
+class TestJobListing(InMemory, JobListingSuite):
     pass
 
 
@@ -196,6 +241,14 @@ class TestTransportEnlistment(InMemory, TransportEnlistmentSuite):
 
 
 class TestWakeUps(InMemory, WakeUpSuite):
+    pass
+
+
+class TestOutlook(InMemory, OutlookSuite):
+    pass
+
+
+class TestJobOutlook(InMemory, JobOutlookSuite):
     pass
 
 

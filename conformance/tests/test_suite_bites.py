@@ -13,6 +13,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 DOUBLES: Final = Path(__file__).with_name("doubles")
 
 SETTINGS: Final = """\
@@ -40,7 +42,20 @@ CAUGHT_BY: Final = {
         "HoldsNothing": "test_a_second_writer_of_a_row_waits_and_then_sees_what_is_committed",
         "LocksNothing": "test_locking_waits_for_the_holder_and_reads_what_it_committed",
         "ReadsBeforeItLocks": "test_locking_waits_for_the_holder_and_reads_what_it_committed",
+    },
+    "broken_borrowing": {
+        "CommitsOnItsOwn": "test_the_callers_commit_decides_on_everything",
+        "KeepsWhatABlockWrote": "test_a_block_that_raises_leaves_the_rest_of_the_callers_transaction",
+        "TakesAnything": "test_what_is_no_session_is_refused",
+    },
+    "broken_wake_ups": {
         "NotifiesBeforeTheCommit": "test_a_waiter_is_woken_once_the_transaction_has_committed",
+        "ListensFromItsFirstWaitOn": (
+            "test_what_came_between_the_first_look_and_the_first_wait_is_not_slept_through"
+        ),
+        "ListensWhileItWaits": "test_a_notification_between_two_waits_is_not_lost",
+        "ListensTooLate": "test_no_notification_of_many_is_slept_through",
+        "CancelledWaitsTake": "test_a_wait_that_is_cancelled_takes_nothing_from_the_next",
     },
     "broken_rows": {
         "AppliesStaleVersions": "test_a_stale_version_writes_nothing",
@@ -52,6 +67,8 @@ CAUGHT_BY: Final = {
         "TurnsWholeFloatsIntoIntegers": "test_json_comes_back_exactly",
         "RoundsTimes": "test_a_run_comes_back_as_it_was_created",
         "IgnoresCaseInIds": "test_ids_are_compared_letter_by_letter",
+        "ForeseesNoHeldJobs": "test_a_held_job_is_foreseen_whatever_became_of_its_run",
+        "ForeseesNoPolls": "test_the_first_suspended_stage_is_foreseen",
     },
     "broken_stores": {
         "ClaimsOneRunTwice": "test_under_contention_each_run_is_claimed_once_and_in_order",
@@ -65,11 +82,35 @@ CAUGHT_BY: Final = {
         "ForgetsTheCommandType": "test_key_and_command_type_are_compared_together_and_letter_by_letter",
         "TakesAPrefixForAPattern": "test_a_query_finds_what_fits_all_its_filters",
         "NamesSkippedAnnotations": "test_a_repeated_idempotency_key_keeps_the_first_row",
+        "ReleasesAnothersKey": "test_who_has_lost_a_key_neither_gives_it_up_nor_completes_it",
+        "HasNoVersions": "test_runs_keep_their_versions_and_it_is_said_so_at_any_moment",
         "AnswersItsOwnDefinition": "test_the_first_row_of_a_version_stays",
+        "MixesWorkflows": "test_runs_are_counted_by_workflow_version_and_status",
+        "CountsWhatHasEnded": "test_runs_are_counted_by_workflow_version_and_status",
         "SortsStagesAsText": "test_stages_are_listed_by_group_then_number",
         "IgnoresNone": "test_a_field_that_is_set_to_none_is_cleared",
         "SkipsTheWholeBatch": "test_a_line_whose_id_exists_is_skipped",
         "WaitsToRead": "test_reading_does_not_wait_for_a_writer",
+    },
+    "broken_singles": {
+        "TakesTheLastOne": "test_the_next_run_is_claimed_as_the_first_of_a_batch_is",
+        "TakesWhateverIsNext": "test_the_next_run_is_one_that_is_served",
+        "RefusesAKnownLine": "test_one_line_is_appended_as_one_of_many",
+        "LogsOutside": "test_one_line_is_undone_with_its_transaction",
+        "MakesStagesAnew": "test_an_upsert_writes_over_the_stage_that_is_there",
+        "LooksBeforeItWrites": "test_of_many_upserts_at_once_one_inserts",
+        "WritesSomeFieldsOver": "test_an_upsert_writes_over_the_stage_that_is_there",
+        "KeepsTheVersionItIsGiven": "test_an_upsert_writes_over_the_stage_that_is_there",
+    },
+    "broken_purges": {
+        "PurgesInAnyOrder": "test_runs_come_the_first_to_end_first",
+        "PurgesBeforeTheTime": "test_only_what_ended_by_then_comes",
+        "LetsUntoldRunsTakePlaces": "test_a_run_with_a_pending_event_is_left_out",
+        "LeavesEvents": "test_a_run_is_deleted_with_all_that_is_its_own",
+        "ForgetsWhichRun": "test_keys_that_name_a_run_go_with_it",
+        "KeepsTheFirstTombstone": "test_a_tombstone_comes_back_as_it_was_put",
+        "TellsEverybody": "test_a_tombstone_is_removed_by_one",
+        "TakesAnnotationsAlong": "test_annotations_outlive_their_stage",
     },
     "broken_outboxes": {
         "LeavesGaps": "test_sequences_have_no_gap_under_concurrent_writers_and_rollbacks",
@@ -78,6 +119,14 @@ CAUGHT_BY: Final = {
         "LetsTwoFlushersIn": "test_a_claimed_run_is_left_out_until_the_claim_expires",
         "OffersAFailedEventAtOnce": "test_a_run_whose_first_event_is_backed_off_is_hidden",
         "PublishesForAnybody": "test_only_the_holder_of_a_claim_marks_events_published",
+        "ReplaysAll": "test_dead_letters_are_offered_again_those_first_given_up_first",
+        "ReplaysIntoAClaim": "test_a_replayed_event_waits_for_the_end_of_a_claim_on_its_run",
+        "GivesUpTheClaimToCount": "test_a_retry_is_counted_and_nothing_else_is_changed",
+        "LosesCounts": "test_of_many_retries_at_once_each_is_counted",
+        "CountsForNobody": "test_a_retry_of_no_event_is_refused",
+        "ShowsOnlyWhatIsFree": "test_what_waits_is_seen_claimed_or_not",
+        "SortsEventsByTime": "test_what_waits_is_seen_by_the_age_of_its_run_then_in_sequence",
+        "ClaimsToLook": "test_looking_at_what_waits_takes_nothing",
     },
     "broken_transports": {
         "EnqueuesDuplicates": "test_enqueueing_again_replaces_the_job_of_the_stage",
@@ -89,6 +138,7 @@ CAUGHT_BY: Final = {
         "StaysOutside": "test_a_job_is_undone_with_the_run_it_belongs_to",
         "EnlistsAnywhere": "test_a_transport_of_another_database_does_not_enlist",
         "ChangesAStepTwice": "test_of_many_with_one_expectation_one_succeeds",
+        "ForgetsOwners": "test_a_field_that_is_set_to_a_value_gets_it",
         "ReclaimsSteps": "test_a_step_is_claimed_once",
     },
     "broken_acknowledgements": {
@@ -101,6 +151,45 @@ CAUGHT_BY: Final = {
         "RenewsForAnybody": "test_a_job_that_is_not_owned_cannot_be_touched",
         "RevivesForEver": "test_a_job_that_lost_one_worker_too_many_is_failed",
         "DeletesOtherRuns": "test_deleting_takes_these_stages_whatever_their_state",
+    },
+    "broken_listings": {
+        "TurnsPagesRound": "test_jobs_are_listed_page_by_page_the_newest_first",
+        "CountsItsWay": "test_following_the_cursor_shows_each_job_once_whatever_becomes_of_it",
+        "TakesAnyOfTheFilters": "test_a_query_finds_jobs_that_fit_all_its_filters",
+        "ListsNothingAsEverything": "test_a_query_finds_jobs_that_fit_all_its_filters",
+        "BeginsAnewOnNonsense": "test_a_cursor_that_was_never_given_is_refused",
+    },
+    "broken_heartbeats": {
+        "NeedsTheLoop": "test_leases_are_renewed_while_the_event_loop_is_blocked",
+        "AnswersAsItLikes": "test_answers_come_in_the_order_given",
+        "BeatsForAnybody": "test_a_delivery_that_lost_its_job_renews_nothing",
+        "BeatsForWaitingJobs": "test_a_job_given_back_is_not_renewed",
+        "EndsLeasesWhenItCloses": "test_closing_ends_the_channel_and_no_lease",
+        "UsesOneConnectionAtOnce": "test_several_threads_may_use_one_channel",
+    },
+    "broken_waits": {
+        "StartsCountersAnew": "test_a_suspended_job_is_due_at_once_with_its_id_and_counters",
+        "TakesJobsFromTheirWorkers": "test_what_is_claimable_or_claimed_is_left_alone",
+        "WakesOnlyWhatSleeps": "test_a_job_that_has_ended_is_enqueued_anew",
+        "AnswersByStage": "test_several_jobs_are_answered_in_the_order_given",
+        "FiltersAfterTheLimit": "test_only_what_is_served_takes_a_place",
+        "HoldsNoRun": "test_whoever_finds_a_stage_holds_its_run",
+        "PollsInAnyOrder": "test_due_stages_come_the_earliest_first",
+        "WaitsForHeldRuns": "test_a_run_that_somebody_holds_is_skipped",
+        "ReapsSleepers": "test_a_run_that_waits_for_a_time_is_not_stuck",
+        "LooksAtRunsAlone": "test_what_has_changed_since_is_no_standstill",
+        "KnowsOnePage": "test_they_come_page_by_page_in_the_order_of_their_ids",
+        "ForgetsResumedStages": "test_owed_stages_come_the_earliest_changed_first",
+    },
+    "broken_signals": {
+        "KeepsTheLastSignal": "test_a_step_has_one_signal",
+        "KeepsSignalsByStepAlone": "test_a_step_has_one_signal",
+        "TellsBothThatTheyWon": "test_of_many_signals_at_once_one_is_kept",
+        "KeepsSignalsOutside": "test_signals_are_part_of_their_transaction",
+        "ListsSignalsAsTheyCame": "test_signals_are_listed_by_time_then_id",
+        "NeverForgetsASignal": "test_a_signal_that_was_taken_is_gone",
+        "RaisesTheVersion": "test_a_nudged_stage_waits_no_longer_than_until_then",
+        "PutsPollsOff": "test_a_nudged_stage_waits_no_longer_than_until_then",
     },
     "broken_blob_stores": {
         "TruncatesAtZeros": "test_bytes_come_back_exactly",
@@ -192,6 +281,7 @@ def test_sound_variants_pass(tmp_path: Path) -> None:
         "test_two_that_wait_for_each_other_are_told",
         "test_a_run_that_another_claimer_holds_is_skipped",
         "test_a_run_that_is_locked_is_skipped",
+        "test_a_run_that_somebody_holds_is_skipped",
         "test_a_job_that_an_open_transaction_took_is_skipped",
     }
 

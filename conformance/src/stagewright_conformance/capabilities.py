@@ -17,7 +17,9 @@ class Capabilities:
     Attributes:
         concurrent_writers: Transactions that write different rows can be open at the same time, so that a claimer
             skips a row that another transaction holds instead of waiting for the whole database.
+        callers_sessions: The persistence is a `BorrowsSessions`.
         wake_ups: The adapter is a `WorkNotifier`.
+        heartbeats: The transport is an `OpensHeartbeats`.
         priorities: The transport delivers higher priorities first.
         due_times: The transport keeps a job back until it is due.
         serves_filter: The transport delivers only what the claimer serves.
@@ -26,7 +28,9 @@ class Capabilities:
     """
 
     concurrent_writers: bool = True
+    callers_sessions: bool = True
     wake_ups: bool = True
+    heartbeats: bool = True
     priorities: bool = True
     due_times: bool = True
     serves_filter: bool = True

@@ -1,13 +1,16 @@
-"""Definitions: the first writer's row stays."""
+"""Definitions: the first writer's row stays; and how many runs are pinned to each."""
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from stagewright.json_values import Json
 from stagewright.ports import Persistence
-from stagewright_conformance.samples import LATER, ODD_JSON, a_definition, exactly
+from stagewright.records import RunRecord, VersionCounts
+from stagewright.status import Status
+from stagewright_conformance.samples import LATER, MOMENT, ODD_JSON, a_definition, a_run, exactly
 from stagewright_conformance.suite import PersistenceSuite, Scale
 
 __all__ = ["DefinitionSuite"]
@@ -18,6 +21,18 @@ class DefinitionSuite(PersistenceSuite):
 
     Fixtures: those of `PersistenceSuite`.
     """
+
+    async def test_runs_keep_their_versions_and_it_is_said_so_at_any_moment(
+        self, persistence: Persistence
+    ) -> None:
+        """`supports_definition_versioning`, `ensure_definition_versioning_detected`: True, at any moment."""
+        assert await persistence.ensure_definition_versioning_detected() is True
+        assert await persistence.supports_definition_versioning() is True
+        async with persistence.transaction() as tx:
+            assert await tx.supports_definition_versioning() is True
+            assert await tx.ensure_definition_versioning_detected() is True
+            await tx.insert_definition_if_absent(a_definition())
+        assert await persistence.get_definition("orders", "v1") is not None
 
     async def test_a_definition_comes_back_as_it_was_inserted(self, persistence: Persistence) -> None:
         """`insert_definition_if_absent`, `get_definition`: the row that is stored now, exactly."""
@@ -105,3 +120,80 @@ class DefinitionSuite(PersistenceSuite):
         assert (
             await persistence.insert_definition_if_absent(a_definition(snapshot="second"))
         ).snapshot == "second"
+
+    async def _counted(
+        self,
+        persistence: Persistence,
+        *,
+        workflow_id: str | None = None,
+        definition_version: str | None = None,
+        only_active: bool = False,
+    ) -> list[VersionCounts]:
+        counted = await persistence.count_runs_by_definition_version(
+            workflow_id=workflow_id, definition_version=definition_version, only_active=only_active
+        )
+        return sorted(counted, key=lambda one: (one.workflow_id, one.definition_version or ""))
+
+    def _runs(
+        self, workflow_id: str, version: str | None, *statuses: Status, hours: int = 0
+    ) -> list[RunRecord]:
+        created_at = MOMENT + timedelta(hours=hours)
+        return [
+            a_run(status=status, workflow_id=workflow_id, definition_version=version, created_at=created_at)
+            for status in statuses
+        ]
+
+    async def test_runs_are_counted_by_workflow_version_and_status(self, persistence: Persistence) -> None:
+        """`count_runs_by_definition_version`: by workflow, version and status, with the oldest; None is a version."""
+        assert await self._counted(persistence) == []
+        runs = [
+            *self._runs("orders", "v1", Status.COMPLETED, Status.COMPLETED, Status.PENDING, hours=2),
+            *self._runs("orders", "v1", Status.CANCELLED, hours=1),
+            *self._runs("orders", "v2", Status.RUNNING),
+            *self._runs("orders", None, Status.FAILED, hours=3),
+            *self._runs("mail", "v1", Status.PENDING, Status.RUNNING),
+        ]
+        for run in runs:
+            await persistence.create_run(run)
+        of_orders = [
+            VersionCounts(
+                workflow_id="orders",
+                definition_version=None,
+                counts={Status.FAILED: 1},
+                oldest_created_at=MOMENT + timedelta(hours=3),
+            ),
+            VersionCounts(
+                workflow_id="orders",
+                definition_version="v1",
+                counts={Status.COMPLETED: 2, Status.PENDING: 1, Status.CANCELLED: 1},
+                oldest_created_at=MOMENT + timedelta(hours=1),
+            ),
+            VersionCounts(
+                workflow_id="orders",
+                definition_version="v2",
+                counts={Status.RUNNING: 1},
+                oldest_created_at=MOMENT,
+            ),
+        ]
+        of_mail = VersionCounts(
+            workflow_id="mail",
+            definition_version="v1",
+            counts={Status.PENDING: 1, Status.RUNNING: 1},
+            oldest_created_at=MOMENT,
+        )
+        assert await self._counted(persistence) == [of_mail, *of_orders]
+        assert await self._counted(persistence, workflow_id="orders") == of_orders
+        assert await self._counted(persistence, definition_version="v1") == [of_mail, of_orders[1]]
+        both = await self._counted(persistence, workflow_id="orders", definition_version="v2")
+        assert both == [of_orders[2]]
+        (left,) = await self._counted(
+            persistence, definition_version="v1", workflow_id="orders", only_active=True
+        )
+        assert (left.counts, left.oldest_created_at) == ({Status.PENDING: 1}, MOMENT + timedelta(hours=2))
+        active = await self._counted(persistence, only_active=True)
+        assert active == [of_mail, left, of_orders[2]]
+        assert await self._counted(persistence, workflow_id="Orders") == []
+        assert await self._counted(persistence, definition_version="v") == []
+        async with persistence.transaction() as tx:
+            await tx.create_run(self._runs("mail", "v9", Status.PENDING)[0])
+            assert len(await self._counted(tx)) == 5

@@ -1,20 +1,19 @@
-"""A transport or a ledger inside the transaction of a persistence, and wake-ups after its commit."""
+"""A transport inside the transaction of a persistence."""
 
 import asyncio
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
 from stagewright.errors import SupersededError
-from stagewright.ports import Enlistable, JobTransport, Persistence, WorkNotifier
+from stagewright.ports import Enlistable, JobTransport, Persistence
 from stagewright.records import RunPatch
 from stagewright.status import Status
 from stagewright_conformance.job_transport import JobTransportSuite
 from stagewright_conformance.samples import LATER, a_job, a_run
 from stagewright_conformance.suite import Background, PersistenceSuite, Scale
 
-__all__ = ["TransportEnlistmentSuite", "WakeUpSuite"]
+__all__ = ["TransportEnlistmentSuite"]
 
 
 class _BodyError(Exception):
@@ -106,6 +105,54 @@ class TransportEnlistmentSuite(PersistenceSuite, JobTransportSuite):
         assert await transport.get_jobs_by_run(undone.run_id) == []
         assert len(await transport.get_jobs_by_run(kept.run_id)) == 1
 
+    async def test_the_last_of_several_jobs_for_a_stage_stays(
+        self, persistence: Persistence, transport: JobTransport
+    ) -> None:
+        """`enqueue_parallel`: one job per run and stage, also where one transaction enqueues for it again."""
+        first, other = a_job("run"), a_job("run", stage_id="pack")
+        last = a_job("run", priority=9)
+        async with persistence.transaction() as tx:
+            await _enlisted(transport, tx).enqueue_parallel([first, other])
+            await _enlisted(transport, tx).enqueue_parallel([last])
+        kept = {job.id for job in await transport.get_jobs_by_run("run")}
+        assert kept == {last.id, other.id}
+
+    @pytest.mark.parametrize("others", [0, 2])
+    async def test_a_job_is_settled_and_replaced_together(
+        self, persistence: Persistence, transport: JobTransport, others: int
+    ) -> None:
+        """`enqueue_parallel`: it replaces the pair's job, also one that the same transaction has settled."""
+        await transport.enqueue_parallel([a_job("run")])
+        [taken] = await transport.dequeue(worker_id="w")
+        again = [a_job("run"), *(a_job("run", stage_id=f"other-{number}") for number in range(others))]
+        async with persistence.transaction() as tx:
+            enlisted = _enlisted(transport, tx)
+            assert await enlisted.complete(taken.job_id, taken.fence) == "acknowledged"
+            await enlisted.enqueue_parallel(again)
+        kept = await transport.get_jobs_by_run("run")
+        assert {job.id for job in kept} == {job.id for job in again}
+        assert {(job.status, job.deliveries) for job in kept} == {(Status.PENDING, 0)}
+
+    async def test_a_job_of_somebody_else_is_not_replaced(
+        self, persistence: Persistence, transport: JobTransport
+    ) -> None:
+        """`JobQueue`: a superseded acknowledgement raises at the latest at commit, and nothing of it is kept."""
+        await transport.enqueue_parallel([a_job("run")])
+        [lost] = await transport.dequeue(worker_id="w")
+        current = a_job("run")
+        await transport.enqueue_parallel([current])
+
+        async def settle() -> None:
+            async with persistence.transaction() as tx:
+                enlisted = _enlisted(transport, tx)
+                if await enlisted.complete(lost.job_id, lost.fence) == "superseded":
+                    raise SupersededError(lost.job_id)
+                await enlisted.enqueue_parallel([a_job("run")])
+
+        with pytest.raises(SupersededError):
+            await settle()
+        assert [job.id for job in await transport.get_jobs_by_run("run")] == [current.id]
+
     async def test_a_delivery_is_undone_with_the_transaction(
         self, persistence: Persistence, transport: JobTransport
     ) -> None:
@@ -195,84 +242,3 @@ class TransportEnlistmentSuite(PersistenceSuite, JobTransportSuite):
         assert await persistence.get_run(run.id) == run
         assert (await self.job(transport, job)).status is Status.RUNNING
         assert await transport.complete(new.job_id, new.fence) == "acknowledged"
-
-
-class WakeUpSuite(PersistenceSuite):
-    """`WorkNotifier` of a persistence: who waits is woken once the work is there.
-
-    Fixtures: those of `PersistenceSuite`, and `listener` (the `WorkNotifier` of another process on the same
-    database; `competitor` by default).
-    """
-
-    @pytest.fixture
-    def listener(self, competitor: Persistence) -> WorkNotifier:
-        """Who waits for work."""
-        assert isinstance(competitor, WorkNotifier)
-        return competitor
-
-    @pytest.fixture
-    def waiting(self, listener: WorkNotifier, background: Background) -> Callable[[], "asyncio.Task[bool]"]:
-        """Starts a wait for work."""
-        return lambda: background.start(listener.wait_for_work(timedelta(seconds=60)))
-
-    @pytest.mark.needs("wake_ups")
-    async def test_a_waiter_is_woken(
-        self, persistence: Persistence, waiting: Callable[[], "asyncio.Task[bool]"], scale: Scale
-    ) -> None:
-        """`notify`, `wait_for_work`: True when there was a notification."""
-        assert isinstance(persistence, WorkNotifier)
-        task = waiting()
-        assert await scale.still_waits(task)
-        await persistence.notify("jobs")
-        assert await scale.soon(task) is True
-
-    @pytest.mark.needs("wake_ups")
-    @pytest.mark.guarantee("stores.wake-ups-after-commit")
-    async def test_a_waiter_is_woken_once_the_transaction_has_committed(
-        self, persistence: Persistence, waiting: Callable[[], "asyncio.Task[bool]"], scale: Scale
-    ) -> None:
-        """`notify`: inside a transaction, once it has committed."""
-        task = waiting()
-        run = a_run()
-        async with persistence.transaction() as tx:
-            await tx.create_run(run)
-            assert isinstance(tx, WorkNotifier)
-            await tx.notify("runs")
-            assert await scale.still_waits(task)
-        assert await scale.soon(task) is True
-        assert await persistence.get_run(run.id) is not None
-
-    @pytest.mark.needs("wake_ups")
-    async def test_a_transaction_that_rolls_back_wakes_nobody(
-        self, persistence: Persistence, waiting: Callable[[], "asyncio.Task[bool]"], scale: Scale
-    ) -> None:
-        """`notify`: inside a transaction, once it has committed; what is rolled back never happened."""
-        task = waiting()
-
-        async def fail() -> None:
-            async with persistence.transaction() as tx:
-                assert isinstance(tx, WorkNotifier)
-                await tx.notify("runs")
-                raise _BodyError
-
-        with pytest.raises(_BodyError):
-            await fail()
-        assert await scale.still_waits(task)
-
-    @pytest.mark.needs("wake_ups")
-    async def test_a_notification_between_two_waits_is_not_lost(
-        self, persistence: Persistence, listener: WorkNotifier, scale: Scale
-    ) -> None:
-        """`wait_for_work`: a notification that came since the last one returned counts."""
-        assert isinstance(persistence, WorkNotifier)
-        while await listener.wait_for_work(timedelta(milliseconds=1)):
-            pass
-        await persistence.notify("jobs")
-        assert await scale.soon(listener.wait_for_work(timedelta(seconds=scale.patience / 2))) is True
-
-    @pytest.mark.needs("wake_ups")
-    async def test_waiting_ends_when_the_time_is_over(self, listener: WorkNotifier, scale: Scale) -> None:
-        """`wait_for_work`: False when the time was over."""
-        while await scale.soon(listener.wait_for_work(timedelta(milliseconds=1))):
-            pass
-        assert await scale.soon(listener.wait_for_work(timedelta(milliseconds=2))) is False

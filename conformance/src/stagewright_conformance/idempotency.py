@@ -57,7 +57,7 @@ class IdempotencySuite(PersistenceSuite):
     async def test_a_completed_key_answers_its_result(self, persistence: Persistence, result: Json) -> None:
         """`complete_idempotency_key`: stores what the command answered; JSON null is a result."""
         await _acquire(persistence, fingerprint="first")
-        await persistence.complete_idempotency_key("k", "run.create", result=result)
+        await persistence.complete_idempotency_key("k", "run.create", taken_at=MOMENT, result=result)
         answer = await _acquire(persistence, fingerprint="second")
         assert isinstance(answer, KeyCompleted)
         assert answer.fingerprint == "first"
@@ -67,7 +67,7 @@ class IdempotencySuite(PersistenceSuite):
         """`Persistence`: values that go in or come out are the caller's own."""
         result: list[Json] = [1]
         await _acquire(persistence)
-        await persistence.complete_idempotency_key("k", "run.create", result=result)
+        await persistence.complete_idempotency_key("k", "run.create", taken_at=MOMENT, result=result)
         result.append(2)
         answer = await _acquire(persistence)
         assert isinstance(answer, KeyCompleted)
@@ -78,17 +78,17 @@ class IdempotencySuite(PersistenceSuite):
     async def test_a_released_key_is_free(self, persistence: Persistence) -> None:
         """`release_idempotency_key`: forgets a key that has no result, of that command type alone."""
         await _acquire(persistence)
-        await persistence.release_idempotency_key("k", "run.cancel")
+        await persistence.release_idempotency_key("k", "run.cancel", taken_at=MOMENT)
         assert await _acquire(persistence) == KeyInProgress("f")
-        await persistence.release_idempotency_key("k", "run.create")
+        await persistence.release_idempotency_key("k", "run.create", taken_at=MOMENT)
         assert await _acquire(persistence) == KeyAcquired()
 
     async def test_a_completed_key_is_not_released(self, persistence: Persistence) -> None:
         """`release_idempotency_key`: a completed one stays; an unknown one is no error."""
         await _acquire(persistence)
-        await persistence.complete_idempotency_key("k", "run.create", result="done")
-        await persistence.release_idempotency_key("k", "run.create")
-        await persistence.release_idempotency_key("unknown", "run.create")
+        await persistence.complete_idempotency_key("k", "run.create", taken_at=MOMENT, result="done")
+        await persistence.release_idempotency_key("k", "run.create", taken_at=MOMENT)
+        await persistence.release_idempotency_key("unknown", "run.create", taken_at=MOMENT)
         assert await _acquire(persistence) == KeyCompleted("f", "done")
 
     async def test_a_stale_key_is_taken_over_and_its_time_starts_anew(self, persistence: Persistence) -> None:
@@ -104,6 +104,20 @@ class IdempotencySuite(PersistenceSuite):
         later = again + _MINUTE / 2
         assert await _acquire(persistence, now=later, stale_after=_MINUTE) == KeyInProgress("second")
 
+    async def test_who_has_lost_a_key_neither_gives_it_up_nor_completes_it(
+        self, persistence: Persistence
+    ) -> None:
+        """`complete_idempotency_key`, `release_idempotency_key`: one that was taken over since is its new holder's."""
+        await _acquire(persistence, fingerprint="first")
+        later = MOMENT + _MINUTE
+        await _acquire(persistence, fingerprint="second", now=later, stale_after=_MINUTE)
+        await persistence.release_idempotency_key("k", "run.create", taken_at=MOMENT)
+        assert await _acquire(persistence) == KeyInProgress("second")
+        await persistence.complete_idempotency_key("k", "run.create", taken_at=MOMENT, result="first's")
+        assert await _acquire(persistence) == KeyInProgress("second")
+        await persistence.complete_idempotency_key("k", "run.create", taken_at=later, result="second's")
+        assert await _acquire(persistence) == KeyCompleted("second", "second's")
+
     async def test_without_a_threshold_no_key_is_ever_stale(self, persistence: Persistence) -> None:
         """`acquire_idempotency_key`: with None it never is taken over."""
         await _acquire(persistence)
@@ -112,7 +126,7 @@ class IdempotencySuite(PersistenceSuite):
     async def test_a_completed_key_is_never_stale(self, persistence: Persistence) -> None:
         """`acquire_idempotency_key`: a completed key is never taken over."""
         await _acquire(persistence)
-        await persistence.complete_idempotency_key("k", "run.create", result=None)
+        await persistence.complete_idempotency_key("k", "run.create", taken_at=MOMENT, result=None)
         answer = await _acquire(persistence, now=MOMENT + timedelta(days=3_000), stale_after=timedelta(0))
         assert answer == KeyCompleted("f", None)
 
@@ -169,7 +183,7 @@ class IdempotencySuite(PersistenceSuite):
                 asking.append(background.start(ask()))
                 assert await scale.still_waits(asking[0])
                 if ending == "result":
-                    await tx.complete_idempotency_key("k", "run.create", result="done")
+                    await tx.complete_idempotency_key("k", "run.create", taken_at=MOMENT, result="done")
                 elif ending == "rollback":
                     raise LookupError
 

@@ -10,7 +10,7 @@ import pytest
 from stagewright.errors import RecordNotFoundError
 from stagewright.ports import JobTransport
 from stagewright.records import Acknowledgement, DequeuedJob, Fence
-from stagewright.status import Status
+from stagewright.status import TERMINAL_RUN_STATUSES, Status
 from stagewright_conformance.job_transport import JobTransportSuite, PassTime
 from stagewright_conformance.samples import a_job
 
@@ -144,6 +144,24 @@ class JobAcknowledgementSuite(JobTransportSuite):
         kept = await self.job(transport, job)
         changed = kept.status is not Status.PENDING or kept.failures + kept.interruptions > 0
         assert changed
+
+    @pytest.mark.parametrize("how", ["complete", "fail"])
+    async def test_a_job_that_has_ended_is_due_at_no_time(self, transport: JobTransport, how: str) -> None:
+        """`complete`, `fail`: its `due_at` is None, also where it waited for a time."""
+        for sleeps in (True, False):
+            job = a_job(due_at=_FAR)
+            if sleeps:
+                job = a_job()
+                taken = await self.deliver(transport, job)
+                await transport.suspend(taken.job_id, _FAR, taken.fence)
+            else:
+                await transport.enqueue_parallel([job])
+            if how == "complete":
+                await transport.complete(job.id)
+            else:
+                await transport.fail(job.id, "no price", retry=False)
+            kept = await self.job(transport, job)
+            assert (kept.status in TERMINAL_RUN_STATUSES, kept.due_at) == (True, None)
 
     @pytest.mark.parametrize("how", _ACKNOWLEDGEMENTS)
     async def test_an_unfenced_acknowledgement_of_an_unknown_job_is_refused(

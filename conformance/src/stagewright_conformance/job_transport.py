@@ -278,6 +278,15 @@ class JobQueueSuite(JobTransportSuite):
         assert {job.run_id for job in taken} == expected
 
     @pytest.mark.needs("serves_filter")
+    async def test_a_thousand_definitions_can_be_served(self, transport: JobTransport) -> None:
+        """`Serves`: any number of pairs."""
+        mine, other = a_job(workflow_id="w1100", definition_version="v1"), a_job(workflow_id="other")
+        await transport.enqueue_parallel([other, mine])
+        serves = [ServedDefinition(f"w{number}", "v1") for number in range(1_200)]
+        taken = await transport.dequeue(worker_id="w", serves=serves, limit=5)
+        assert [job.job_id for job in taken] == [mine.id]
+
+    @pytest.mark.needs("serves_filter")
     async def test_what_is_not_served_does_not_use_up_the_limit(self, transport: JobTransport) -> None:
         """`dequeue`: up to `limit` jobs of those that are served."""
         await transport.enqueue_parallel([a_job(workflow_id="mail", priority=9) for _ in range(3)])

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from stagewright.errors import RecordNotFoundError
 from stagewright.ports import Persistence, RunReader
 from stagewright.records import LogLevel, LogRecord
 from stagewright_conformance.samples import LATER, ODD_JSON, ODD_TEXTS, a_log_line, a_run, a_stage, exactly
@@ -76,3 +77,33 @@ class LogSuite(PersistenceSuite):
     async def test_nothing_is_appended_for_nothing(self, persistence: Persistence) -> None:
         """`append_logs`: no lines are no error."""
         await persistence.append_logs([])
+
+    async def test_one_line_is_appended_as_one_of_many(
+        self, persistence: Persistence, reader: RunReader
+    ) -> None:
+        """`create_log`: what `append_logs` does with that line alone; one whose id exists is skipped."""
+        run = a_run()
+        await persistence.create_run(run)
+        line = a_log_line(run.id, level="WARN", fields={"odd": ODD_JSON})
+        await persistence.create_log(line)
+        await persistence.create_log(replace(line, message="another"))
+        assert await self._lines(reader, run.id) == (line,)
+        with pytest.raises(RecordNotFoundError):
+            await persistence.create_log(a_log_line("no such run"))
+
+    @pytest.mark.guarantee("stores.transactions-all-or-nothing")
+    async def test_one_line_is_undone_with_its_transaction(
+        self, persistence: Persistence, reader: RunReader
+    ) -> None:
+        """`create_log`: a line is part of its transaction."""
+        run = a_run()
+        await persistence.create_run(run)
+
+        async def fail() -> None:
+            async with persistence.transaction() as tx:
+                await tx.create_log(a_log_line(run.id))
+                raise LookupError
+
+        with pytest.raises(LookupError):
+            await fail()
+        assert await self._lines(reader, run.id) == ()

@@ -2,7 +2,8 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ __all__ = ["OutboxSuite"]
 
 
 class OutboxSuite(PersistenceSuite):
-    """`OutboxStore`: the writing side.
+    """`OutboxStore`: the writing side, and what waits.
 
     Fixtures: those of `PersistenceSuite`; events are read through `reader`.
     """
@@ -154,3 +155,61 @@ class OutboxSuite(PersistenceSuite):
             second = background.start(competitor.append_outbox_events([an_event(run.id)]))
             assert await scale.still_waits(second)
         await scale.soon(second)
+
+    async def _append(
+        self, persistence: Persistence, count: int, *, first: datetime, step: timedelta, run_id: str
+    ) -> list[str]:
+        await persistence.create_run(a_run(id=run_id))
+        events = [an_event(run_id, occurred_at=first + n * step) for n in range(count)]
+        await persistence.append_outbox_events(events)
+        return [event.id for event in events]
+
+    @pytest.mark.parametrize("limit", [0, 1, 2, 3, 4, 100])
+    async def test_what_waits_is_seen_by_the_age_of_its_run_then_in_sequence(
+        self, persistence: Persistence, limit: int
+    ) -> None:
+        """`get_unpublished_outbox_events`: up to `limit`, by run, the oldest first, of its events by sequence."""
+        second = timedelta(seconds=1)
+        last = await self._append(persistence, 1, first=MOMENT + 2 * second, step=second, run_id="c")
+        old = await self._append(persistence, 3, first=MOMENT, step=9 * second, run_id="z")
+        # A clock that was set back in between changes nothing.
+        young = await self._append(persistence, 2, first=MOMENT + second, step=-9 * second, run_id="b")
+        also_young = await self._append(persistence, 1, first=MOMENT + second, step=second, run_id="b2")
+        seen = await persistence.get_unpublished_outbox_events(limit)
+        assert [event.id for event in seen] == [*old, *young, *also_young, *last][:limit]
+        assert [event.sequence for event in seen] == [1, 2, 3, 1, 2, 1, 1][:limit]
+
+    async def test_what_waits_is_seen_claimed_or_not(self, persistence: Persistence) -> None:
+        """`get_unpublished_outbox_events`: neither published nor dead-lettered, claimed or not, backed off or not."""
+        ids = await self._append(persistence, 4, first=MOMENT, step=timedelta(0), run_id="a")
+        claimed = await persistence.claim_unpublished_outbox_events(
+            4, token="mine", now=LATER, claimed_until=LATER + timedelta(minutes=1)
+        )
+        assert await persistence.get_unpublished_outbox_events(9) == claimed
+        published, dead, failed, _ = ids
+        await persistence.mark_outbox_events_published([published], token="mine", now=LATER)
+        said: dict[str, Any] = {"token": "mine", "error": "no", "delivered_to": frozenset(), "now": LATER}
+        await persistence.move_outbox_event_to_dlq(dead, **said)
+        await persistence.record_outbox_failure(failed, **said, retry_at=LATER + timedelta(days=1))
+        seen = await persistence.get_unpublished_outbox_events(9)
+        assert [event.id for event in seen] == ids[2:]
+        assert [(event.retry_count, event.last_error) for event in seen] == [(1, "no"), (0, None)]
+        await persistence.replay_dlq_events(9)
+        assert [event.id for event in await persistence.get_unpublished_outbox_events(9)] == ids[1:]
+
+    async def test_looking_at_what_waits_takes_nothing(
+        self, persistence: Persistence, competitor: Persistence, background: Background, scale: Scale
+    ) -> None:
+        """`get_unpublished_outbox_events`: nothing is claimed, locked or changed by it."""
+        ids = await self._append(persistence, 2, first=MOMENT, step=timedelta(0), run_id="a")
+        before = await competitor.get_unpublished_outbox_events(9)
+        async with persistence.transaction() as tx:
+            assert await tx.get_unpublished_outbox_events(9) == before
+            claiming = background.start(
+                competitor.claim_unpublished_outbox_events(
+                    9, token="mine", now=LATER, claimed_until=LATER + timedelta(minutes=1)
+                )
+            )
+            # Where there is one writer at a time, the claim waits for its turn.
+            await scale.still_waits(claiming)
+        assert [event.id for event in await scale.soon(claiming)] == ids

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
+from stagewright.errors import RecordNotFoundError
 from stagewright.ports import Persistence, RunReader
 from stagewright.records import EventRecord
 from stagewright_conformance.samples import LATER, MOMENT, a_run, an_event
@@ -189,6 +191,46 @@ class OutboxDeliverySuite(PersistenceSuite):
             assert await self._fail(persistence, event, f"token {count}", now + _MINUTE)
         assert not await self._fail(persistence, "none", "token 2", LATER)
 
+    async def test_a_retry_is_counted_and_nothing_else_is_changed(
+        self, persistence: Persistence, reader: RunReader
+    ) -> None:
+        """`increment_outbox_retry_count`: the count alone, as it is now; claim, back-off and words stay."""
+        events = await _run_with_events(persistence, 2)
+        [claimed] = await _claim(persistence, "mine", limit=1)
+        assert [await persistence.increment_outbox_retry_count(claimed.id) for _ in range(2)] == [1, 2]
+        listed = await reader.list_events(claimed.run_id, after=0, limit=9)
+        assert [event.retry_count for event in listed] == [2, 0]
+        assert listed[0] == replace(claimed, retry_count=2)
+        assert await _claim(persistence, "other") == []
+        retry_at = LATER + 10 * _MINUTE
+        assert await self._fail(persistence, claimed.id, "mine", retry_at)
+        assert await persistence.increment_outbox_retry_count(claimed.id) == 4
+        assert await _claim(persistence, "other", now=LATER + 5 * _MINUTE) == []
+        offered = await _claim(persistence, "other", now=retry_at)
+        assert _ids(offered) == events
+        head = offered[0]
+        assert (head.retry_count, head.last_error, head.delivered_to) == (
+            4,
+            "sink says no",
+            frozenset({"mail"}),
+        )
+
+    async def test_a_retry_of_no_event_is_refused(self, persistence: Persistence) -> None:
+        """`increment_outbox_retry_count`: `RecordNotFoundError` if there is no such event."""
+        with pytest.raises(RecordNotFoundError):
+            await persistence.increment_outbox_retry_count("no such event")
+
+    async def test_of_many_retries_at_once_each_is_counted(
+        self, persistence: Persistence, competitor: Persistence, scale: Scale
+    ) -> None:
+        """`increment_outbox_retry_count`: none of several counts at once is lost."""
+        [event] = await _run_with_events(persistence, 1)
+        stores = [persistence if n % 2 else competitor for n in range(scale.contenders)]
+        counts = await scale.soon(
+            asyncio.gather(*(store.increment_outbox_retry_count(event) for store in stores))
+        )
+        assert sorted(counts) == [n + 1 for n in range(scale.contenders)]
+
     async def test_a_dead_letter_is_kept_and_gives_way_to_the_next_event(
         self, persistence: Persistence, reader: RunReader
     ) -> None:
@@ -225,3 +267,144 @@ class OutboxDeliverySuite(PersistenceSuite):
             waited = await scale.still_waits(claiming)
             assert waited or claiming.result() == []
         assert len(await scale.soon(claiming) or await _claim(competitor, "t")) == 1
+
+    async def _give_up(
+        self, persistence: Persistence, run_count: int, *, minutes: int = 0
+    ) -> list[EventRecord]:
+        """The first events of new runs with two events each, given up one after the other; all events are pending."""
+        for number in range(run_count):
+            moment = MOMENT + number * _MINUTE
+            await _run_with_events(persistence, 2, occurred_at=moment)
+        claimed = await _claim(persistence, "giving up", minutes=9)
+        heads = [event for event in claimed if event.sequence == 1]
+        for number, event in enumerate(heads):
+            now = LATER + (minutes + number) * _MINUTE
+            assert await persistence.move_outbox_event_to_dlq(
+                event.id, token="giving up", error="never", delivered_to=frozenset({"mail"}), now=now
+            )
+        behind = [event.id for event in claimed if event.sequence > 1]
+        await persistence.release_outbox_events(behind, token="giving up")
+        return heads
+
+    @pytest.mark.guarantee("stores.outbox-dead-letters-replayed")
+    async def test_dead_letters_are_offered_again_those_first_given_up_first(
+        self, persistence: Persistence, reader: RunReader
+    ) -> None:
+        """`replay_dlq_events`: up to `limit`, those given up first; the retry count begins anew, the words stay."""
+        heads = await self._give_up(persistence, 3)
+        for given_up in heads:
+            behind = await reader.list_events(given_up.run_id, after=1, limit=9)
+            await _claim(persistence, "other")
+            await persistence.mark_outbox_events_published(
+                [event.id for event in behind], token="other", now=LATER
+            )
+        assert await persistence.replay_dlq_events(0) == 0
+        assert await persistence.replay_dlq_events(2) == 2
+        offered = await _claim(persistence, "next")
+        assert _ids(offered) == _ids(heads[:2])
+        for event in offered:
+            assert (event.retry_count, event.dead_lettered_at, event.sequence) == (0, None, 1)
+            assert (event.last_error, event.delivered_to) == ("never", frozenset({"mail"}))
+        assert await persistence.replay_dlq_events(9) == 1
+        assert await persistence.replay_dlq_events(9) == 0
+        assert _ids(await _claim(persistence, "next")) == _ids(heads)
+
+    @pytest.mark.guarantee("stores.outbox-dead-letters-replayed")
+    async def test_replays_at_the_same_time_share_the_dead_letters(self, persistence: Persistence) -> None:
+        """`replay_dlq_events`: what another replay has taken is made up for; below `limit` none was left."""
+        await self._give_up(persistence, 5)
+        answers = await asyncio.gather(*(persistence.replay_dlq_events(2) for _ in range(4)))
+        assert sorted(answers) == [0, 1, 2, 2]
+
+    async def test_a_replayed_event_goes_before_later_ones_that_wait(self, persistence: Persistence) -> None:
+        """`replay_dlq_events`: each takes its place by its sequence again."""
+        [head] = await self._give_up(persistence, 1)
+        assert await persistence.replay_dlq_events(9) == 1
+        assert [event.sequence for event in await _claim(persistence, "next")] == [1, 2]
+        assert head.sequence == 1
+
+    @pytest.mark.parametrize("limit", [1, 100])
+    async def test_a_replayed_event_waits_for_the_end_of_a_claim_on_its_run(
+        self, persistence: Persistence, limit: int
+    ) -> None:
+        """`replay_dlq_events`: under somebody's claim on the run it waits for the end of that claim."""
+        [head] = await self._give_up(persistence, 1)
+        [behind] = await _claim(persistence, "holder")
+        assert await persistence.replay_dlq_events(9) == 1
+        assert await _claim(persistence, "other", limit=limit) == []
+        assert await persistence.mark_outbox_events_published([behind.id], token="holder", now=LATER) == 1
+        assert _ids(await _claim(persistence, "other", limit=limit)) == [head.id]
+
+    @pytest.mark.guarantee("stores.outbox-one-flusher-per-run")
+    @pytest.mark.parametrize("limit", [1, 100])
+    async def test_a_replayed_event_waits_for_the_end_of_a_claim_that_is_being_made(
+        self,
+        persistence: Persistence,
+        competitor: Persistence,
+        background: Background,
+        scale: Scale,
+        limit: int,
+    ) -> None:
+        """`replay_dlq_events`: whoever is claiming is waited for; two flushers never hold events of one run."""
+        [head] = await self._give_up(persistence, 1)
+
+        async def replay_and_claim() -> list[EventRecord]:
+            assert await competitor.replay_dlq_events(9) == 1
+            return await _claim(competitor, "other", limit=limit)
+
+        async with persistence.transaction() as tx:
+            [behind] = await _claim(tx, "holder")
+            claiming = background.start(replay_and_claim())
+            await scale.still_waits(claiming)
+        assert await scale.soon(claiming) == []
+        assert await persistence.mark_outbox_events_published([behind.id], token="holder", now=LATER) == 1
+        assert _ids(await _claim(persistence, "other", limit=limit)) == [head.id]
+
+    async def test_what_is_appended_beside_a_replay_is_claimed_by_one_flusher_with_it(
+        self, persistence: Persistence, competitor: Persistence, background: Background, scale: Scale
+    ) -> None:
+        """`replay_dlq_events`: each takes its place before later events; two flushers never hold one run's."""
+        [head] = await self._give_up(persistence, 1)
+        [behind] = await _claim(persistence, "first")
+        await persistence.mark_outbox_events_published([behind.id], token="first", now=LATER)
+        claimed, go = asyncio.Event(), asyncio.Event()
+
+        async def append_and_claim() -> list[EventRecord]:
+            await competitor.append_outbox_events([an_event(head.run_id)])
+            async with competitor.transaction() as tx:
+                got = await _claim(tx, "holder", limit=1)
+                claimed.set()
+                await go.wait()
+                return got
+
+        async with persistence.transaction() as tx:
+            assert await tx.replay_dlq_events(9) == 1
+            holding = background.start(append_and_claim())
+            await scale.still_waits(holding)
+        await scale.soon(claimed.wait())
+        claiming = background.start(_claim(persistence, "other", limit=1))
+        await scale.still_waits(claiming)
+        go.set()
+        held, others = await scale.soon(holding), await scale.soon(claiming)
+        assert len(held + others) == 1
+
+    async def test_nothing_behind_an_event_that_is_backed_off_is_offered_after_a_replay(
+        self, persistence: Persistence
+    ) -> None:
+        """`OutboxDelivery`: a run's events stay in order, whatever is replayed before them."""
+        [head] = await self._give_up(persistence, 1)
+        await persistence.append_outbox_events([an_event(head.run_id)])
+        second = (await _claim(persistence, "mine"))[0]
+        assert await self._fail(persistence, second.id, "mine", LATER + 5 * _MINUTE)
+        await persistence.replay_dlq_events(9)
+        assert _ids(await _claim(persistence, "next", now=LATER + 2 * _MINUTE)) == [head.id]
+
+    async def test_of_many_replays_each_dead_letter_is_counted_once(
+        self, persistence: Persistence, competitor: Persistence, scale: Scale
+    ) -> None:
+        """`replay_dlq_events`: returns how many; another replay is waited for, and none counts what the other did."""
+        heads = await self._give_up(persistence, 6)
+        stores = [persistence if n % 2 else competitor for n in range(scale.contenders)]
+        replayed = await scale.soon(asyncio.gather(*(store.replay_dlq_events(2) for store in stores)))
+        replayed += [await persistence.replay_dlq_events(9)]
+        assert sum(replayed) == len(heads)

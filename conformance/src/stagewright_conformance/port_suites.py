@@ -6,25 +6,34 @@ from typing import Final, TypeAlias
 
 from stagewright_conformance.annotations import AnnotationSuite
 from stagewright_conformance.blob_store import BlobListingSuite, BlobStreamSuite, BlobSuite
+from stagewright_conformance.borrowed_sessions import BorrowedSessionSuite
 from stagewright_conformance.definitions import DefinitionSuite
-from stagewright_conformance.enlistment import TransportEnlistmentSuite, WakeUpSuite
+from stagewright_conformance.enlistment import TransportEnlistmentSuite
+from stagewright_conformance.heartbeats import HeartbeatSuite
 from stagewright_conformance.idempotency import IdempotencySuite
 from stagewright_conformance.isolation import IsolationSuite, RowLockSuite
 from stagewright_conformance.job_fences import JobAcknowledgementSuite, JobFenceSuite
 from stagewright_conformance.job_leases import JobAdminSuite, JobLeaseSuite
+from stagewright_conformance.job_listing import JobListingSuite
+from stagewright_conformance.job_resumption import JobResumptionSuite
 from stagewright_conformance.job_transport import JobQueueSuite
 from stagewright_conformance.loaded_runs import LoadedRunSuite
 from stagewright_conformance.logs import LogSuite
 from stagewright_conformance.outbox import OutboxSuite
 from stagewright_conformance.outbox_delivery import OutboxDeliverySuite
+from stagewright_conformance.outlook import JobOutlookSuite, OutlookSuite
+from stagewright_conformance.purges import PurgeSuite
 from stagewright_conformance.run_claims import RunClaimSuite
 from stagewright_conformance.run_reader import RunReaderSuite, StepListingSuite
 from stagewright_conformance.runs import RunSuite
 from stagewright_conformance.savepoints import SavepointSuite
+from stagewright_conformance.signals import SignalSuite
 from stagewright_conformance.stages import StageSuite
 from stagewright_conformance.step_ledger import StepEnlistmentSuite, StepLedgerSuite
 from stagewright_conformance.suite import Suite
 from stagewright_conformance.transactions import TransactionSuite
+from stagewright_conformance.waiting_stages import StuckRunSuite, WaitingStageSuite
+from stagewright_conformance.wake_ups import WakeUpSuite
 
 __all__ = [
     "BLOB_STORE_SUITES",
@@ -45,21 +54,33 @@ PERSISTENCE_SUITES: Final[Suites] = (
     RunSuite,
     LoadedRunSuite,
     RunClaimSuite,
+    StuckRunSuite,
     StageSuite,
+    WaitingStageSuite,
     DefinitionSuite,
     AnnotationSuite,
     LogSuite,
     OutboxSuite,
     OutboxDeliverySuite,
     IdempotencySuite,
+    SignalSuite,
+    PurgeSuite,
+    BorrowedSessionSuite,
     WakeUpSuite,
+    OutlookSuite,
+    JobOutlookSuite,
 )
+"""The last two are for a persistence that is a `ForeseesWork`; the very last for one that keeps jobs too."""
+
 JOB_TRANSPORT_SUITES: Final[Suites] = (
     JobQueueSuite,
+    JobResumptionSuite,
     JobAcknowledgementSuite,
     JobFenceSuite,
     JobLeaseSuite,
+    HeartbeatSuite,
     JobAdminSuite,
+    JobListingSuite,
     TransportEnlistmentSuite,
 )
 """The last is for a transport in the persistence's database alone; another leaves it out."""

@@ -1,11 +1,14 @@
 """Registers the suite's markers, and refuses a test that needs a capability nobody can declare."""
 
+import sys
+
 import pytest
 
 from stagewright_conformance.capabilities import CAPABILITY_NAMES
 from stagewright_conformance.exercised import Exercised, mark_for_table
+from stagewright_conformance.targets import installed_targets, target_lines
 
-__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure"]
+__all__ = ["pytest_addoption", "pytest_cmdline_main", "pytest_collection_modifyitems", "pytest_configure"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -15,6 +18,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="print how many tests of each conformance suite passed on each target",
     )
+    parser.addoption(
+        "--conformance-targets",
+        action="store_true",
+        help="list what the suite can be pointed at, by what installed plugins say, and run nothing",
+    )
+
+
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """List the targets where that is asked for; else let pytest go on."""
+    if not config.getoption("conformance_targets"):
+        return None
+    for line in target_lines(installed_targets()):
+        sys.stdout.write(f"{line}\n")
+    return 0
 
 
 def pytest_configure(config: pytest.Config) -> None:

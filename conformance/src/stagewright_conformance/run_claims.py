@@ -27,7 +27,7 @@ async def _claim(persistence: Persistence, limit: int = 100, serves: Serves = No
 
 
 class RunClaimSuite(PersistenceSuite):
-    """`RunStore.claim_pending_runs`.
+    """`RunClaims`.
 
     Fixtures: those of `PersistenceSuite`; `persistence` and `competitor` claim against each other.
     """
@@ -198,3 +198,51 @@ class RunClaimSuite(PersistenceSuite):
         assert [run.id for run in await _claim(persistence, 1, [ServedDefinition("orders", "v1")])] == [
             mine.id
         ]
+
+    @pytest.mark.guarantee("stores.claims-in-order")
+    async def test_the_next_run_is_claimed_as_the_first_of_a_batch_is(self, persistence: Persistence) -> None:
+        """`claim_next_pending_run`: what `claim_pending_runs` does with a limit of one; None if there is none."""
+        first, second, last = (a_run(priority=priority) for priority in (9, 5, 1))
+        await _create(persistence, last, first, second)
+        claimed = await persistence.claim_next_pending_run(now=LATER)
+        expected = replace(first, status=Status.RUNNING, started_at=LATER, updated_at=LATER, version=2)
+        assert claimed == expected == await persistence.get_run(first.id)
+        assert await persistence.get_run(second.id) == second
+        next_one = await persistence.claim_next_pending_run(now=LATER)
+        assert next_one is not None
+        assert next_one.id == second.id
+        assert [run.id for run in await _claim(persistence)] == [last.id]
+        assert await persistence.claim_next_pending_run(now=LATER) is None
+
+    @pytest.mark.guarantee("stores.claims-only-what-is-served")
+    async def test_the_next_run_is_one_that_is_served(self, persistence: Persistence) -> None:
+        """`claim_next_pending_run`: of the runs that are served; None if none of them is PENDING."""
+        other, mine = a_run(workflow_id="mail", priority=9), a_run(definition_version="v1")
+        await _create(persistence, other, mine)
+        serves = [ServedDefinition("orders", "v1")]
+        claimed = await persistence.claim_next_pending_run(now=LATER, serves=serves)
+        assert claimed is not None
+        assert claimed.id == mine.id
+        assert await persistence.claim_next_pending_run(now=LATER, serves=serves) is None
+        assert await persistence.claim_next_pending_run(now=LATER, serves=[]) is None
+        assert await persistence.get_run(other.id) == other
+
+    @pytest.mark.guarantee("stores.claims-one-claimer-per-run")
+    async def test_of_many_who_ask_for_the_next_run_each_gets_another(
+        self, persistence: Persistence, competitor: Persistence, scale: Scale
+    ) -> None:
+        """`claim_next_pending_run`: no two claimers get the same run, and every run is got."""
+        runs = [a_run() for _ in range(scale.contenders)]
+        await _create(persistence, *runs)
+        got: list[str] = []
+
+        async def claim_all(store: Persistence) -> None:
+            # What others hold is skipped, so None isn't the end.
+            while len(got) < len(runs):
+                run = await store.claim_next_pending_run(now=LATER)
+                got.extend([] if run is None else [run.id])
+                await asyncio.sleep(0)
+
+        stores = [persistence if n % 2 else competitor for n in range(scale.contenders)]
+        await scale.soon(asyncio.gather(*map(claim_all, stores)))
+        assert Counter(got) == Counter(run.id for run in runs)

@@ -147,14 +147,14 @@ class RunSuite(PersistenceSuite):
             duration=full.duration,
             total_cost=full.total_cost,
             total_tokens=full.total_tokens,
+            definition_version=full.definition_version,
+            redrive_count=full.redrive_count,
         )
         await persistence.update_run(run.id, patch)
         same = {
             "id": run.id,
             "input": run.input,
             "priority": 5,
-            "definition_version": None,
-            "redrive_count": 0,
         }
         expected = replace(full, updated_at=LATER, version=2, **same)  # type: ignore[arg-type]  # fields of several types
         assert await self._stored(persistence, run) == expected
@@ -178,6 +178,7 @@ class RunSuite(PersistenceSuite):
             completed_at=None,
             duration=None,
             total_cost=None,
+            definition_version=None,
         )
         await persistence.update_run(run.id, patch)
         stored = await self._stored(persistence, run)
@@ -188,8 +189,9 @@ class RunSuite(PersistenceSuite):
             stored.completed_at,
             stored.duration,
             stored.total_cost,
+            stored.definition_version,
         )
-        assert cleared == (None,) * 6
+        assert cleared == (None,) * 7
         assert exactly(stored.input) == exactly(run.input)
 
     @pytest.mark.parametrize("expected", [1, 3, 0])

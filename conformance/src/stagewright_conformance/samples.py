@@ -17,6 +17,7 @@ from stagewright.records import (
     NewEvent,
     NewJob,
     RunRecord,
+    SignalRecord,
     StepRecord,
     StoredStage,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "a_job",
     "a_log_line",
     "a_run",
+    "a_signal",
     "a_stage",
     "a_step",
     "an_annotation",
@@ -244,6 +246,26 @@ def a_job(
         priority=priority,
         due_at=due_at,
         max_worker_losses=max_worker_losses,
+    )
+
+
+def a_signal(
+    run_id: str,
+    *,
+    id: str | None = None,
+    stage_id: str = "price",
+    step_id: str = "approval",
+    payload: Json = None,
+    created_at: datetime = MOMENT,
+) -> SignalRecord:
+    """A signal that was sent to a run."""
+    return SignalRecord(
+        id=new_id("signal") if id is None else id,
+        run_id=run_id,
+        stage_id=stage_id,
+        step_id=step_id,
+        payload=payload,
+        created_at=created_at,
     )
 
 

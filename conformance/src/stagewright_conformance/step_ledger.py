@@ -2,13 +2,14 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from stagewright.ports import Enlistable, Persistence, StepLedger
-from stagewright.records import ErrorRecord, StepExpectation, StepPatch, StepRecord
+from stagewright.records import ClaimCheck, ErrorRecord, StepExpectation, StepOwner, StepPatch, StepRecord
 from stagewright_conformance.samples import LATER, MOMENT, ODD_JSON, a_run, a_stage, a_step, exactly
 from stagewright_conformance.suite import PersistenceSuite, Scale
 
@@ -21,7 +22,13 @@ def _full_step(stage_record_id: str) -> StepRecord:
         kind="signal",
         status="failed",
         attempt=3,
+        stage_attempt=2,
+        owner=StepOwner(job_id="ключ", deliveries=2**31 - 1),
         deadline_at=LATER,
+        retry_at=LATER,
+        poll_interval=timedelta(days=3, microseconds=1),
+        poll_failures=7,
+        result_claim=ClaimCheck(key="runs/ключ", size=2**40),
         external_key="ключ",
         error=ErrorRecord(code="STEP_FAILED", message="no"),
     )
@@ -123,7 +130,10 @@ class StepLedgerSuite(_LedgerSuite):
         )
         assert row == replace(step, updated_at=LATER)
 
-    @pytest.mark.parametrize("name", ["lease_expires_at", "deadline_at", "result", "error"])
+    @pytest.mark.parametrize(
+        "name",
+        ["owner", "lease_expires_at", "deadline_at", "retry_at", "result", "result_claim", "error"],
+    )
     async def test_a_field_that_is_set_to_none_is_cleared(
         self, ledger: StepLedger, stage_id: str, name: str
     ) -> None:
@@ -134,6 +144,31 @@ class StepLedgerSuite(_LedgerSuite):
         patch = StepPatch(updated_at=MOMENT, **change)
         await ledger.compare_and_set(step.id, StepExpectation(status="failed"), patch)
         assert await ledger.get(stage_id, step.step_id) == replace(step, **change)
+
+    async def test_a_field_that_is_set_to_a_value_gets_it(self, ledger: StepLedger, stage_id: str) -> None:
+        """`StepPatch`: what is set is written, and nothing else."""
+        step = a_step(stage_id)
+        await ledger.claim(step)
+        change: dict[str, Any] = {
+            "status": "failed",
+            "attempt": 7,
+            "stage_attempt": 4,
+            "owner": StepOwner(job_id="job", deliveries=3),
+            "lease_expires_at": MOMENT,
+            "deadline_at": MOMENT,
+            "retry_at": LATER,
+            "poll_failures": 5,
+            "result": ODD_JSON,
+            "result_claim": ClaimCheck(key="a b", size=0),
+            "error": ErrorRecord(code="STEP_FAILED", message="no", type="ValueError"),
+        }
+        for name, value in change.items():
+            patch: dict[str, Any] = {name: value}
+            expected = StepExpectation(status=step.status)
+            step = replace(step, updated_at=LATER, **patch)
+            answer = await ledger.compare_and_set(step.id, expected, StepPatch(updated_at=LATER, **patch))
+            assert answer == (True, step)
+            assert await ledger.get(stage_id, step.step_id) == step
 
     @pytest.mark.guarantee("stores.steps-changed-by-one")
     async def test_of_many_with_one_expectation_one_succeeds(

@@ -9,7 +9,7 @@ from typing import Final, Literal
 import pytest
 
 from stagewright.ports import Persistence, RunReader
-from stagewright.records import AnnotationQuery, KeyAcquired, KeyCompleted, RunPatch, StagePatch
+from stagewright.records import AnnotationQuery, KeyAcquired, KeyCompleted, RunPatch, StagePatch, Tombstone
 from stagewright.status import Status
 from stagewright_conformance.samples import (
     LATER,
@@ -48,6 +48,9 @@ class Scene:
         stage_record_id: The stage `price` of the running run, at version 1.
         taken_key: An idempotency key in progress.
         event_id: The only event, of a third run, unclaimed.
+        spare_stage_record_id: The stage `spare` of the running run.
+        ended_run_id: A COMPLETED run that nothing belongs to.
+        buried_run_id: The run of the only tombstone.
         new_id: An id that nothing has yet, for whatever the test inserts.
     """
 
@@ -56,6 +59,9 @@ class Scene:
     stage_record_id: str
     taken_key: str
     event_id: str
+    spare_stage_record_id: str
+    ended_run_id: str
+    buried_run_id: str
     new_id: str
 
 
@@ -64,9 +70,15 @@ async def seed(persistence: Persistence) -> Scene:
     running, pending, with_event = a_run(status=Status.RUNNING), a_run(), a_run(status=Status.RUNNING)
     stage, key = a_stage(running.id), new_id("key")
     event = an_event(with_event.id, occurred_at=MOMENT - timedelta(hours=1))
-    for run in (running, pending, with_event):
+    spare, ended = a_stage(running.id, stage_id="spare", stage_number=9), a_run(status=Status.COMPLETED)
+    buried = Tombstone(
+        run_id=new_id("run"), blob_prefixes=(), stage_ids=(), stage_record_ids=(), created_at=MOMENT
+    )
+    for run in (running, pending, with_event, ended):
         await persistence.create_run(run)
     await persistence.create_stage(stage)
+    await persistence.create_stage(spare)
+    await persistence.put_tombstone(buried)
     await persistence.append_outbox_events([event])
     await _acquire(persistence, key)
     return Scene(
@@ -75,6 +87,9 @@ async def seed(persistence: Persistence) -> Scene:
         stage_record_id=stage.id,
         taken_key=key,
         event_id=event.id,
+        spare_stage_record_id=spare.id,
+        ended_run_id=ended.id,
+        buried_run_id=buried.run_id,
         new_id=new_id("new"),
     )
 
@@ -142,6 +157,41 @@ async def _stage_updated(store: Persistence, _: RunReader, scene: Scene) -> bool
     return stage is not None and (stage.output, stage.version) == ([1], 2)
 
 
+async def _delete_stage(store: Persistence, scene: Scene) -> None:
+    await store.delete_stage(scene.spare_stage_record_id)
+
+
+async def _stage_deleted(store: Persistence, _: RunReader, scene: Scene) -> bool:
+    return await store.get_stage(scene.run_id, "spare") is None
+
+
+async def _delete_run(store: Persistence, scene: Scene) -> None:
+    await store.delete_run(scene.ended_run_id)
+
+
+async def _run_deleted(store: Persistence, _: RunReader, scene: Scene) -> bool:
+    return await store.get_run(scene.ended_run_id) is None
+
+
+async def _put_tombstone(store: Persistence, scene: Scene) -> None:
+    tombstone = Tombstone(
+        run_id=scene.new_id, blob_prefixes=(), stage_ids=(), stage_record_ids=(), created_at=MOMENT
+    )
+    await store.put_tombstone(tombstone)
+
+
+async def _tombstone_put(store: Persistence, _: RunReader, scene: Scene) -> bool:
+    return scene.new_id in {one.run_id for one in await store.list_tombstones(9)}
+
+
+async def _remove_tombstone(store: Persistence, scene: Scene) -> None:
+    await store.remove_tombstone(scene.buried_run_id)
+
+
+async def _tombstone_removed(store: Persistence, _: RunReader, scene: Scene) -> bool:
+    return scene.buried_run_id not in {one.run_id for one in await store.list_tombstones(9)}
+
+
 async def _insert_definition(store: Persistence, scene: Scene) -> None:
     await store.insert_definition_if_absent(a_definition(version=scene.new_id))
 
@@ -196,7 +246,7 @@ async def _key_taken(store: Persistence, _: RunReader, scene: Scene) -> bool:
 
 
 async def _complete_key(store: Persistence, scene: Scene) -> None:
-    await store.complete_idempotency_key(scene.taken_key, _COMMAND, result={"run_id": "r"})
+    await store.complete_idempotency_key(scene.taken_key, _COMMAND, taken_at=MOMENT, result={"run_id": "r"})
 
 
 async def _key_completed(store: Persistence, _: RunReader, scene: Scene) -> bool:
@@ -204,7 +254,7 @@ async def _key_completed(store: Persistence, _: RunReader, scene: Scene) -> bool
 
 
 async def _release_key(store: Persistence, scene: Scene) -> None:
-    await store.release_idempotency_key(scene.taken_key, _COMMAND)
+    await store.release_idempotency_key(scene.taken_key, _COMMAND, taken_at=MOMENT)
 
 
 async def _key_released(store: Persistence, _: RunReader, scene: Scene) -> bool:
@@ -217,6 +267,10 @@ TABLE_WRITES: Final = (
     TableWrite(name="run claimed", write=_claim_run, happened=_run_claimed),
     TableWrite(name="stage created", write=_create_stage, happened=_stage_created),
     TableWrite(name="stage changed", write=_update_stage, happened=_stage_updated),
+    TableWrite(name="stage deleted", write=_delete_stage, happened=_stage_deleted),
+    TableWrite(name="run deleted", write=_delete_run, happened=_run_deleted),
+    TableWrite(name="tombstone put", write=_put_tombstone, happened=_tombstone_put),
+    TableWrite(name="tombstone removed", write=_remove_tombstone, happened=_tombstone_removed),
     TableWrite(name="definition inserted", write=_insert_definition, happened=_definition_inserted),
     TableWrite(name="annotation appended", write=_annotate, happened=_annotated),
     TableWrite(name="log line appended", write=_log, happened=_logged, seen_by="reader"),

@@ -1,75 +1,23 @@
 """Job transports with one clause about acknowledgements or leases broken; collected by an inner run alone."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from typing import ClassVar
+from datetime import datetime, timedelta
 
-import pytest
-
-from stagewright.memory import InMemoryDatabase, InMemoryJobTransport, InMemoryPersistence, InMemoryStepLedger
-from stagewright.ports import JobTransport, Persistence, StepLedger
+from stagewright.memory import InMemoryJobTransport
 from stagewright.records import (
     Acknowledgement,
     Fence,
     LeaseSweep,
     NewJob,
 )
-from stagewright.testing import FakeClock
 from stagewright_conformance import (
     JobAcknowledgementSuite,
     JobAdminSuite,
     JobFenceSuite,
     JobLeaseSuite,
-    PassTime,
-    Scale,
 )
-
-
-class Doubles:
-    """Runs a suite on the double that the test class names."""
-
-    double: ClassVar[type[InMemoryJobTransport]] = InMemoryJobTransport
-    double_ledger: ClassVar[type[InMemoryStepLedger]] = InMemoryStepLedger
-
-    @pytest.fixture
-    def scale(self) -> Scale:
-        return Scale(contenders=4, rows=40, patience=0.5)
-
-    @pytest.fixture
-    def clock(self) -> FakeClock:
-        return FakeClock(datetime(2031, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC))
-
-    @pytest.fixture
-    def database(self, clock: FakeClock) -> InMemoryDatabase:
-        return InMemoryDatabase(clock)
-
-    @pytest.fixture
-    def persistence(self, database: InMemoryDatabase) -> Persistence:
-        return InMemoryPersistence(database)
-
-    @pytest.fixture
-    def stranger(self) -> Persistence:
-        return InMemoryPersistence()
-
-    @pytest.fixture
-    def transport(self, database: InMemoryDatabase) -> JobTransport:
-        return self.double(database)
-
-    @pytest.fixture
-    def ledger(self, database: InMemoryDatabase) -> StepLedger:
-        return self.double_ledger(database)
-
-    @pytest.fixture
-    def pass_time(self, clock: FakeClock) -> PassTime:
-        async def advance(time: timedelta) -> None:
-            clock.advance(time)
-
-        return advance
-
-    @pytest.fixture
-    def clock_now(self, clock: FakeClock) -> Callable[[], datetime]:
-        return clock.now
+from stagewright_test_support.doubles import TransportDoubles
 
 
 class IgnoresFences(InMemoryJobTransport):
@@ -79,7 +27,7 @@ class IgnoresFences(InMemoryJobTransport):
         return await super().complete(job_id)
 
 
-class TestIgnoresFences(Doubles, JobFenceSuite):
+class TestIgnoresFences(TransportDoubles, JobFenceSuite):
     double = IgnoresFences
 
 
@@ -99,7 +47,7 @@ class WritesWhenSuperseded(InMemoryJobTransport):
             return tx.first(self.database.jobs, "id", job_id) is not None
 
 
-class TestWritesWhenSuperseded(Doubles, JobFenceSuite):
+class TestWritesWhenSuperseded(TransportDoubles, JobFenceSuite):
     double = WritesWhenSuperseded
 
 
@@ -114,7 +62,7 @@ class ComparesHalfTheFence(InMemoryJobTransport):
         return await super().complete(job_id, fence)
 
 
-class TestComparesHalfTheFence(Doubles, JobFenceSuite):
+class TestComparesHalfTheFence(TransportDoubles, JobFenceSuite):
     double = ComparesHalfTheFence
 
 
@@ -127,7 +75,7 @@ class DeferSpendsAnAttempt(InMemoryJobTransport):
         return await super().fail(job_id, reason, retry=True, delay=until - self._clock.now(), fence=fence)
 
 
-class TestDeferSpendsAnAttempt(Doubles, JobAcknowledgementSuite):
+class TestDeferSpendsAnAttempt(TransportDoubles, JobAcknowledgementSuite):
     double = DeferSpendsAnAttempt
 
 
@@ -140,7 +88,7 @@ class RetriesAtOnce(InMemoryJobTransport):
         return await super().fail(job_id, error, retry=retry, fence=fence)
 
 
-class TestRetriesAtOnce(Doubles, JobAcknowledgementSuite):
+class TestRetriesAtOnce(TransportDoubles, JobAcknowledgementSuite):
     double = RetriesAtOnce
 
 
@@ -151,7 +99,7 @@ class ReleasesRenewedLeases(InMemoryJobTransport):
         return await super().release_stale(timedelta(microseconds=-1))
 
 
-class TestReleasesRenewedLeases(Doubles, JobLeaseSuite):
+class TestReleasesRenewedLeases(TransportDoubles, JobLeaseSuite):
     double = ReleasesRenewedLeases
 
 
@@ -163,7 +111,7 @@ class RenewsForAnybody(InMemoryJobTransport):
         return True
 
 
-class TestRenewsForAnybody(Doubles, JobLeaseSuite):
+class TestRenewsForAnybody(TransportDoubles, JobLeaseSuite):
     double = RenewsForAnybody
 
 
@@ -174,7 +122,7 @@ class RevivesForEver(InMemoryJobTransport):
         return await super().enqueue_parallel([replace(job, max_worker_losses=99) for job in jobs])
 
 
-class TestRevivesForEver(Doubles, JobLeaseSuite):
+class TestRevivesForEver(TransportDoubles, JobLeaseSuite):
     double = RevivesForEver
 
 
@@ -187,5 +135,5 @@ class DeletesOtherRuns(InMemoryJobTransport):
         return await super().delete_by_run_and_stages(run_id, stage_ids)
 
 
-class TestDeletesOtherRuns(Doubles, JobAdminSuite):
+class TestDeletesOtherRuns(TransportDoubles, JobAdminSuite):
     double = DeletesOtherRuns

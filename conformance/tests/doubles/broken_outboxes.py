@@ -1,15 +1,13 @@
 """Outboxes with one clause broken; collected by an inner run alone."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import ClassVar
 
-import pytest
-
+from stagewright.errors import RecordNotFoundError
 from stagewright.memory import InMemoryDatabase, InMemoryPersistence
-from stagewright.ports import Persistence
 from stagewright.records import (
     EventRecord,
     NewEvent,
@@ -18,22 +16,8 @@ from stagewright.records import (
 from stagewright_conformance import (
     OutboxDeliverySuite,
     OutboxSuite,
-    Scale,
 )
-
-
-class Doubles:
-    """Runs a suite on the double that the test class names."""
-
-    double: ClassVar[type[InMemoryPersistence]]
-
-    @pytest.fixture
-    def scale(self) -> Scale:
-        return Scale(contenders=4, rows=40, events_each=4, patience=0.5)
-
-    @pytest.fixture
-    def persistence(self) -> Persistence:
-        return self.double(InMemoryDatabase())
+from stagewright_test_support.doubles import PersistenceDoubles
 
 
 class _Numbering(InMemoryPersistence):
@@ -55,7 +39,7 @@ class LeavesGaps(_Numbering):
         self.numbers |= {event.id: next(self.counter) for event in events}
 
 
-class TestLeavesGaps(Doubles, OutboxSuite):
+class TestLeavesGaps(PersistenceDoubles, OutboxSuite):
     double = LeavesGaps
 
 
@@ -69,7 +53,7 @@ class GivesOneSequenceTwice(_Numbering):
             await super().append_outbox_events([event])
 
 
-class TestGivesOneSequenceTwice(Doubles, OutboxSuite):
+class TestGivesOneSequenceTwice(PersistenceDoubles, OutboxSuite):
     double = GivesOneSequenceTwice
 
 
@@ -82,7 +66,7 @@ class RaisesTheRunsVersion(InMemoryPersistence):
             await self.update_run(event.run_id, RunPatch(updated_at=event.occurred_at))
 
 
-class TestRaisesTheRunsVersion(Doubles, OutboxSuite):
+class TestRaisesTheRunsVersion(PersistenceDoubles, OutboxSuite):
     double = RaisesTheRunsVersion
 
 
@@ -98,7 +82,7 @@ class LetsTwoFlushersIn(InMemoryPersistence):
         )
 
 
-class TestLetsTwoFlushersIn(Doubles, OutboxDeliverySuite):
+class TestLetsTwoFlushersIn(PersistenceDoubles, OutboxDeliverySuite):
     double = LetsTwoFlushersIn
 
 
@@ -113,7 +97,7 @@ class OffersAFailedEventAtOnce(InMemoryPersistence):
         )
 
 
-class TestOffersAFailedEventAtOnce(Doubles, OutboxDeliverySuite):
+class TestOffersAFailedEventAtOnce(PersistenceDoubles, OutboxDeliverySuite):
     double = OffersAFailedEventAtOnce
 
 
@@ -134,5 +118,124 @@ class PublishesForAnybody(InMemoryPersistence):
         return marked
 
 
-class TestPublishesForAnybody(Doubles, OutboxDeliverySuite):
+class TestPublishesForAnybody(PersistenceDoubles, OutboxDeliverySuite):
     double = PublishesForAnybody
+
+
+class ReplaysAll(InMemoryPersistence):
+    """Every dead letter is offered again, however few are asked for."""
+
+    async def replay_dlq_events(self, limit: int) -> int:
+        return await super().replay_dlq_events(1_000)
+
+
+class TestReplaysAll(PersistenceDoubles, OutboxDeliverySuite):
+    double = ReplaysAll
+
+
+class ReplaysIntoAClaim(InMemoryPersistence):
+    """A replayed event is handed out although somebody else delivers its run."""
+
+    async def replay_dlq_events(self, limit: int) -> int:
+        replayed = await super().replay_dlq_events(limit)
+        async with self._statement("free") as tx:
+            for row in tx.all(self.database.outbox):
+                tx.put(self.database.outbox, replace(row, token=None, claimed_until=None))
+        return replayed
+
+
+class TestReplaysIntoAClaim(PersistenceDoubles, OutboxDeliverySuite):
+    double = ReplaysIntoAClaim
+
+
+class ShowsOnlyWhatIsFree(InMemoryPersistence):
+    """Claimed events don't wait, in its view."""
+
+    async def get_unpublished_outbox_events(self, limit: int) -> list[EventRecord]:
+        events = await super().get_unpublished_outbox_events(limit)
+        async with self._statement("look") as tx:
+            rows = [tx.get(self.database.outbox, event.id) for event in events]
+        return [row.record for row in rows if row is not None and row.token is None]
+
+
+class TestShowsOnlyWhatIsFree(PersistenceDoubles, OutboxSuite):
+    double = ShowsOnlyWhatIsFree
+
+
+class SortsEventsByTime(InMemoryPersistence):
+    """Events that wait come by their own times."""
+
+    async def get_unpublished_outbox_events(self, limit: int) -> list[EventRecord]:
+        events = await super().get_unpublished_outbox_events(1_000)
+        return sorted(events, key=lambda event: (event.occurred_at, event.run_id, event.sequence))[:limit]
+
+
+class TestSortsEventsByTime(PersistenceDoubles, OutboxSuite):
+    double = SortsEventsByTime
+
+
+class ClaimsToLook(InMemoryPersistence):
+    """Who looks at what waits has it."""
+
+    async def get_unpublished_outbox_events(self, limit: int) -> list[EventRecord]:
+        events = await super().get_unpublished_outbox_events(limit)
+        async with self._statement("look") as tx:
+            for event in events:
+                row = tx.get(self.database.outbox, event.id)
+                assert row is not None
+                until = datetime.max.replace(tzinfo=UTC)
+                tx.put(self.database.outbox, replace(row, token="looking", claimed_until=until))
+        return events
+
+
+class TestClaimsToLook(PersistenceDoubles, OutboxSuite):
+    double = ClaimsToLook
+
+
+class GivesUpTheClaimToCount(InMemoryPersistence):
+    """Whose retries are counted is offered to others."""
+
+    async def increment_outbox_retry_count(self, event_id: str) -> int:
+        retries = await super().increment_outbox_retry_count(event_id)
+        async with self._statement("count") as tx:
+            row = tx.get(self.database.outbox, event_id)
+            assert row is not None
+            tx.put(self.database.outbox, replace(row, token=None, claimed_until=None))
+        return retries
+
+
+class TestGivesUpTheClaimToCount(PersistenceDoubles, OutboxDeliverySuite):
+    double = GivesUpTheClaimToCount
+
+
+class LosesCounts(InMemoryPersistence):
+    """The count is read first and written later."""
+
+    async def increment_outbox_retry_count(self, event_id: str) -> int:
+        async with self._statement("look") as tx:
+            row = tx.get(self.database.outbox, event_id)
+        if row is None:
+            return await super().increment_outbox_retry_count(event_id)
+        await asyncio.sleep(0)
+        retries = row.record.retry_count + 1
+        async with self._statement("count") as tx:
+            tx.put(self.database.outbox, replace(row, record=replace(row.record, retry_count=retries)))
+        return retries
+
+
+class TestLosesCounts(PersistenceDoubles, OutboxDeliverySuite):
+    double = LosesCounts
+
+
+class CountsForNobody(InMemoryPersistence):
+    """An event that isn't there has been retried once."""
+
+    async def increment_outbox_retry_count(self, event_id: str) -> int:
+        try:
+            return await super().increment_outbox_retry_count(event_id)
+        except RecordNotFoundError:
+            return 1
+
+
+class TestCountsForNobody(PersistenceDoubles, OutboxDeliverySuite):
+    double = CountsForNobody

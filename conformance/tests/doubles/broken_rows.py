@@ -3,33 +3,21 @@
 import asyncio
 import json
 from dataclasses import replace
-from typing import ClassVar
+from datetime import datetime
 
 import pytest
 
-from stagewright.memory import InMemoryDatabase, InMemoryPersistence
-from stagewright.ports import Persistence
-from stagewright.records import UNSET, RunPatch, RunRecord, StagePatch
+from stagewright.memory import InMemoryDatabase, InMemoryJobTransport, InMemoryPersistence
+from stagewright.ports import JobTransport, Persistence
+from stagewright.records import UNSET, RunPatch, RunRecord, StagePatch, WorkOutlook
 from stagewright_conformance import (
     IsolationSuite,
+    JobOutlookSuite,
+    OutlookSuite,
     RunSuite,
-    Scale,
     StageSuite,
 )
-
-
-class Doubles:
-    """Runs a suite on the double that the test class names."""
-
-    double: ClassVar[type[InMemoryPersistence]]
-
-    @pytest.fixture
-    def scale(self) -> Scale:
-        return Scale(contenders=4, rows=40, events_each=4, patience=0.5)
-
-    @pytest.fixture
-    def persistence(self) -> Persistence:
-        return self.double(InMemoryDatabase())
+from stagewright_test_support.doubles import PersistenceDoubles
 
 
 class AppliesStaleVersions(InMemoryPersistence):
@@ -39,7 +27,7 @@ class AppliesStaleVersions(InMemoryPersistence):
         await super().update_run(run_id, patch)
 
 
-class TestAppliesStaleVersions(Doubles, RunSuite):
+class TestAppliesStaleVersions(PersistenceDoubles, RunSuite):
     double = AppliesStaleVersions
 
 
@@ -53,7 +41,7 @@ class ComparesVersionsTooEarly(InMemoryPersistence):
         await super().update_run(run_id, patch, expected_version=expected_version if stale else None)
 
 
-class TestComparesVersionsTooEarly(Doubles, IsolationSuite):
+class TestComparesVersionsTooEarly(PersistenceDoubles, IsolationSuite):
     double = ComparesVersionsTooEarly
 
 
@@ -70,7 +58,7 @@ class WritesBeforeItRefuses(InMemoryPersistence):
             raise
 
 
-class TestWritesBeforeItRefuses(Doubles, StageSuite):
+class TestWritesBeforeItRefuses(PersistenceDoubles, StageSuite):
     double = WritesBeforeItRefuses
 
 
@@ -86,7 +74,7 @@ class KeepsTheVersion(InMemoryPersistence):
                 tx.put(self.database.runs, replace(run, version=run.version - 1))
 
 
-class TestKeepsTheVersion(Doubles, RunSuite):
+class TestKeepsTheVersion(PersistenceDoubles, RunSuite):
     double = KeepsTheVersion
 
 
@@ -98,7 +86,7 @@ class ClearsWhatIsNotSet(InMemoryPersistence):
         await super().update_run(run_id, cleared, expected_version=expected_version)
 
 
-class TestClearsWhatIsNotSet(Doubles, RunSuite):
+class TestClearsWhatIsNotSet(PersistenceDoubles, RunSuite):
     double = ClearsWhatIsNotSet
 
 
@@ -118,7 +106,7 @@ class LeaksRecords(InMemoryPersistence):
         return run
 
 
-class TestLeaksRecords(Doubles, RunSuite):
+class TestLeaksRecords(PersistenceDoubles, RunSuite):
     double = LeaksRecords
 
 
@@ -133,7 +121,7 @@ class TurnsWholeFloatsIntoIntegers(InMemoryPersistence):
         await super().create_run(replace(run, input=json.loads(json.dumps(run.input), parse_float=_number)))
 
 
-class TestTurnsWholeFloatsIntoIntegers(Doubles, RunSuite):
+class TestTurnsWholeFloatsIntoIntegers(PersistenceDoubles, RunSuite):
     double = TurnsWholeFloatsIntoIntegers
 
 
@@ -145,7 +133,7 @@ class RoundsTimes(InMemoryPersistence):
         await super().create_run(replace(run, created_at=rounded))
 
 
-class TestRoundsTimes(Doubles, RunSuite):
+class TestRoundsTimes(PersistenceDoubles, RunSuite):
     double = RoundsTimes
 
 
@@ -160,5 +148,39 @@ class IgnoresCaseInIds(InMemoryPersistence):
         return None if run is None else replace(run, id=run_id)
 
 
-class TestIgnoresCaseInIds(Doubles, RunSuite):
+class TestIgnoresCaseInIds(PersistenceDoubles, RunSuite):
     double = IgnoresCaseInIds
+
+
+class ForeseesNoPolls(InMemoryPersistence):
+    """Suspended stages are not looked at."""
+
+    async def outlook(self, now: datetime) -> WorkOutlook:
+        return replace(await super().outlook(now), next_poll_at=None)
+
+
+class ForeseesNoHeldJobs(InMemoryPersistence):
+    """Jobs that workers have are not looked at."""
+
+    async def outlook(self, now: datetime) -> WorkOutlook:
+        return replace(await super().outlook(now), held_jobs=False)
+
+
+class TestForeseesNoHeldJobs(PersistenceDoubles, JobOutlookSuite):
+    double = ForeseesNoHeldJobs
+
+    @pytest.fixture
+    def database(self) -> InMemoryDatabase:
+        return InMemoryDatabase()
+
+    @pytest.fixture
+    def persistence(self, database: InMemoryDatabase) -> Persistence:
+        return self.double(database)
+
+    @pytest.fixture
+    def transport(self, database: InMemoryDatabase) -> JobTransport:
+        return InMemoryJobTransport(database)
+
+
+class TestForeseesNoPolls(PersistenceDoubles, OutlookSuite):
+    double = ForeseesNoPolls

@@ -5,13 +5,9 @@ import fnmatch
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import ClassVar
-
-import pytest
 
 from stagewright.json_values import Json
-from stagewright.memory import InMemoryDatabase, InMemoryPersistence
-from stagewright.ports import Persistence
+from stagewright.memory import InMemoryPersistence
 from stagewright.records import (
     AnnotationQuery,
     AnnotationRecord,
@@ -27,6 +23,7 @@ from stagewright.records import (
     Serves,
     StagePatch,
     StoredStage,
+    VersionCounts,
 )
 from stagewright.status import Status
 from stagewright_conformance import (
@@ -36,23 +33,9 @@ from stagewright_conformance import (
     LogSuite,
     RunClaimSuite,
     RunReaderSuite,
-    Scale,
     StageSuite,
 )
-
-
-class Doubles:
-    """Runs a suite on the double that the test class names."""
-
-    double: ClassVar[type[InMemoryPersistence]]
-
-    @pytest.fixture
-    def scale(self) -> Scale:
-        return Scale(contenders=4, rows=40, events_each=4, patience=0.5)
-
-    @pytest.fixture
-    def persistence(self) -> Persistence:
-        return self.double(InMemoryDatabase())
+from stagewright_test_support.doubles import PersistenceDoubles
 
 
 class ClaimsOneRunTwice(InMemoryPersistence):
@@ -67,7 +50,7 @@ class ClaimsOneRunTwice(InMemoryPersistence):
         return [replace(run, status=Status.RUNNING) for run in found]
 
 
-class TestClaimsOneRunTwice(Doubles, RunClaimSuite):
+class TestClaimsOneRunTwice(PersistenceDoubles, RunClaimSuite):
     double = ClaimsOneRunTwice
 
 
@@ -83,7 +66,7 @@ class IgnoresPriority(InMemoryPersistence):
         return claimed[:limit]
 
 
-class TestIgnoresPriority(Doubles, RunClaimSuite):
+class TestIgnoresPriority(PersistenceDoubles, RunClaimSuite):
     double = IgnoresPriority
 
 
@@ -96,7 +79,7 @@ class WaitsForHeldRuns(InMemoryPersistence):
         return await super().claim_pending_runs(limit, now=now, serves=serves)
 
 
-class TestWaitsForHeldRuns(Doubles, RunClaimSuite):
+class TestWaitsForHeldRuns(PersistenceDoubles, RunClaimSuite):
     double = WaitsForHeldRuns
 
 
@@ -107,7 +90,7 @@ class TakesNothingForEverything(InMemoryPersistence):
         return await super().claim_pending_runs(limit, now=now, serves=serves or None)
 
 
-class TestTakesNothingForEverything(Doubles, RunClaimSuite):
+class TestTakesNothingForEverything(PersistenceDoubles, RunClaimSuite):
     double = TakesNothingForEverything
 
 
@@ -119,7 +102,7 @@ class RestartsStartedRuns(InMemoryPersistence):
         return [replace(run, started_at=now) for run in claimed]
 
 
-class TestRestartsStartedRuns(Doubles, RunClaimSuite):
+class TestRestartsStartedRuns(PersistenceDoubles, RunClaimSuite):
     double = RestartsStartedRuns
 
 
@@ -127,7 +110,8 @@ class LetsManyTakeAStaleKey(InMemoryPersistence):
     """A stale key is judged by one call and taken by another."""
 
     async def acquire_idempotency_key(
-        self, key: str, command_type: str, *, fingerprint: str, now: datetime, stale_after: timedelta | None
+        self, key: str, command_type: str, *, fingerprint: str, now: datetime, stale_after: timedelta | None,
+        run_id: str | None = None,
     ) -> IdempotencyAnswer:  # fmt: skip
         answer = await super().acquire_idempotency_key(
             key, command_type, fingerprint=fingerprint, now=now, stale_after=None
@@ -141,19 +125,35 @@ class LetsManyTakeAStaleKey(InMemoryPersistence):
         return KeyAcquired()
 
 
-class TestLetsManyTakeAStaleKey(Doubles, IdempotencySuite):
+class TestLetsManyTakeAStaleKey(PersistenceDoubles, IdempotencySuite):
     double = LetsManyTakeAStaleKey
+
+
+class ReleasesAnothersKey(InMemoryPersistence):
+    """Who has lost a key can still give it up."""
+
+    async def release_idempotency_key(self, key: str, command_type: str, *, taken_at: datetime) -> None:
+        async with self._statement("release") as tx:
+            row = await tx.lock_row(self.database.idempotency_keys, (key, command_type))
+            if row is not None and not row.completed:
+                tx.delete(self.database.idempotency_keys, (key, command_type))
+
+
+class TestReleasesAnothersKey(PersistenceDoubles, IdempotencySuite):
+    double = ReleasesAnothersKey
 
 
 class ForgetsANullResult(InMemoryPersistence):
     """A command that answered null has no result."""
 
-    async def complete_idempotency_key(self, key: str, command_type: str, *, result: Json) -> None:
+    async def complete_idempotency_key(
+        self, key: str, command_type: str, *, taken_at: datetime, result: Json, run_id: str | None = None
+    ) -> None:
         if result is not None:
-            await super().complete_idempotency_key(key, command_type, result=result)
+            await super().complete_idempotency_key(key, command_type, taken_at=taken_at, result=result)
 
 
-class TestForgetsANullResult(Doubles, IdempotencySuite):
+class TestForgetsANullResult(PersistenceDoubles, IdempotencySuite):
     double = ForgetsANullResult
 
 
@@ -161,7 +161,8 @@ class AnswersWithoutWaiting(InMemoryPersistence):
     """A key that an open transaction took is outside of that transaction."""
 
     async def acquire_idempotency_key(
-        self, key: str, command_type: str, *, fingerprint: str, now: datetime, stale_after: timedelta | None
+        self, key: str, command_type: str, *, fingerprint: str, now: datetime, stale_after: timedelta | None,
+        run_id: str | None = None,
     ) -> IdempotencyAnswer:  # fmt: skip
         outside = InMemoryPersistence(self.database)
         return await outside.acquire_idempotency_key(
@@ -169,7 +170,7 @@ class AnswersWithoutWaiting(InMemoryPersistence):
         )
 
 
-class TestAnswersWithoutWaiting(Doubles, IdempotencySuite):
+class TestAnswersWithoutWaiting(PersistenceDoubles, IdempotencySuite):
     double = AnswersWithoutWaiting
 
 
@@ -177,14 +178,15 @@ class ForgetsTheCommandType(InMemoryPersistence):
     """A key is one key for all commands."""
 
     async def acquire_idempotency_key(
-        self, key: str, command_type: str, *, fingerprint: str, now: datetime, stale_after: timedelta | None
+        self, key: str, command_type: str, *, fingerprint: str, now: datetime, stale_after: timedelta | None,
+        run_id: str | None = None,
     ) -> IdempotencyAnswer:  # fmt: skip
         return await super().acquire_idempotency_key(
             key, "any", fingerprint=fingerprint, now=now, stale_after=stale_after
         )
 
 
-class TestForgetsTheCommandType(Doubles, IdempotencySuite):
+class TestForgetsTheCommandType(PersistenceDoubles, IdempotencySuite):
     double = ForgetsTheCommandType
 
 
@@ -199,7 +201,7 @@ class TakesAPrefixForAPattern(InMemoryPersistence):
         return [row for row in rows if fnmatch.fnmatchcase(row.key, pattern)]
 
 
-class TestTakesAPrefixForAPattern(Doubles, AnnotationSuite):
+class TestTakesAPrefixForAPattern(PersistenceDoubles, AnnotationSuite):
     double = TakesAPrefixForAPattern
 
 
@@ -211,8 +213,19 @@ class NamesSkippedAnnotations(InMemoryPersistence):
         return [row.id for row in annotations]
 
 
-class TestNamesSkippedAnnotations(Doubles, AnnotationSuite):
+class TestNamesSkippedAnnotations(PersistenceDoubles, AnnotationSuite):
     double = NamesSkippedAnnotations
+
+
+class HasNoVersions(InMemoryPersistence):
+    """Runs are said to keep no version."""
+
+    async def supports_definition_versioning(self) -> bool:
+        return False
+
+
+class TestHasNoVersions(PersistenceDoubles, DefinitionSuite):
+    double = HasNoVersions
 
 
 class AnswersItsOwnDefinition(InMemoryPersistence):
@@ -223,7 +236,7 @@ class AnswersItsOwnDefinition(InMemoryPersistence):
         return definition
 
 
-class TestAnswersItsOwnDefinition(Doubles, DefinitionSuite):
+class TestAnswersItsOwnDefinition(PersistenceDoubles, DefinitionSuite):
     double = AnswersItsOwnDefinition
 
 
@@ -235,7 +248,7 @@ class SortsStagesAsText(InMemoryPersistence):
         return sorted(stages, key=lambda stage: (str(stage.execution_group), str(stage.stage_number)))
 
 
-class TestSortsStagesAsText(Doubles, StageSuite):
+class TestSortsStagesAsText(PersistenceDoubles, StageSuite):
     double = SortsStagesAsText
 
 
@@ -250,7 +263,7 @@ class IgnoresNone(InMemoryPersistence):
         await super().update_stage(stage_record_id, patch, expected_version=expected_version)
 
 
-class TestIgnoresNone(Doubles, StageSuite):
+class TestIgnoresNone(PersistenceDoubles, StageSuite):
     double = IgnoresNone
 
 
@@ -264,7 +277,7 @@ class SkipsTheWholeBatch(InMemoryPersistence):
             await super().append_logs(lines)
 
 
-class TestSkipsTheWholeBatch(Doubles, LogSuite):
+class TestSkipsTheWholeBatch(PersistenceDoubles, LogSuite):
     double = SkipsTheWholeBatch
 
 
@@ -276,5 +289,44 @@ class WaitsToRead(InMemoryPersistence):
         return await super().list_events(run_id, after=after, limit=limit)
 
 
-class TestWaitsToRead(Doubles, RunReaderSuite):
+class TestWaitsToRead(PersistenceDoubles, RunReaderSuite):
     double = WaitsToRead
+
+
+class MixesWorkflows(InMemoryPersistence):
+    """Runs are counted by version alone, whatever their workflow."""
+
+    async def count_runs_by_definition_version(
+        self,
+        *,
+        workflow_id: str | None = None,
+        definition_version: str | None = None,
+        only_active: bool = False,
+    ) -> list[VersionCounts]:
+        counted = await super().count_runs_by_definition_version(
+            definition_version=definition_version, only_active=only_active
+        )
+        return [replace(one, workflow_id=workflow_id or one.workflow_id) for one in counted]
+
+
+class CountsWhatHasEnded(InMemoryPersistence):
+    """Runs that have ended are counted among the active ones."""
+
+    async def count_runs_by_definition_version(
+        self,
+        *,
+        workflow_id: str | None = None,
+        definition_version: str | None = None,
+        only_active: bool = False,
+    ) -> list[VersionCounts]:
+        return await super().count_runs_by_definition_version(
+            workflow_id=workflow_id, definition_version=definition_version
+        )
+
+
+class TestCountsWhatHasEnded(PersistenceDoubles, DefinitionSuite):
+    double = CountsWhatHasEnded
+
+
+class TestMixesWorkflows(PersistenceDoubles, DefinitionSuite):
+    double = MixesWorkflows

@@ -3,35 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from typing import ClassVar, Self
-
-import pytest
+from typing import Self
 
 from stagewright.memory import InMemoryDatabase, InMemoryPersistence
-from stagewright.ports import Persistence
 from stagewright.records import RunPatch, RunRecord
 from stagewright_conformance import (
     IsolationSuite,
     RowLockSuite,
     SavepointSuite,
-    Scale,
     TransactionSuite,
-    WakeUpSuite,
 )
-
-
-class Doubles:
-    """Runs a suite on the double that the test class names."""
-
-    double: ClassVar[type[InMemoryPersistence]]
-
-    @pytest.fixture
-    def scale(self) -> Scale:
-        return Scale(contenders=4, rows=40, events_each=4, patience=0.5)
-
-    @pytest.fixture
-    def persistence(self) -> Persistence:
-        return self.double(InMemoryDatabase())
+from stagewright_test_support.doubles import PersistenceDoubles
 
 
 class KeepsWhatRaised(InMemoryPersistence):
@@ -49,7 +31,7 @@ class KeepsWhatRaised(InMemoryPersistence):
             raise raised
 
 
-class TestKeepsWhatRaised(Doubles, TransactionSuite):
+class TestKeepsWhatRaised(PersistenceDoubles, TransactionSuite):
     double = KeepsWhatRaised
 
 
@@ -68,7 +50,7 @@ class KeepsWhatWasCancelled(InMemoryPersistence):
             raise asyncio.CancelledError
 
 
-class TestKeepsWhatWasCancelled(Doubles, TransactionSuite):
+class TestKeepsWhatWasCancelled(PersistenceDoubles, TransactionSuite):
     double = KeepsWhatWasCancelled
 
 
@@ -80,7 +62,7 @@ class CommitsEachCall(InMemoryPersistence):
         yield self
 
 
-class TestCommitsEachCall(Doubles, IsolationSuite):
+class TestCommitsEachCall(PersistenceDoubles, IsolationSuite):
     double = CommitsEachCall
 
 
@@ -91,7 +73,7 @@ class HidesOwnWrites(InMemoryPersistence):
         return await InMemoryPersistence(self.database).get_run(run_id)
 
 
-class TestHidesOwnWrites(Doubles, IsolationSuite):
+class TestHidesOwnWrites(PersistenceDoubles, IsolationSuite):
     double = HidesOwnWrites
 
 
@@ -117,7 +99,7 @@ class ReadsDirty(InMemoryPersistence):
         return await super().get_run(run_id)
 
 
-class TestReadsDirty(Doubles, IsolationSuite):
+class TestReadsDirty(PersistenceDoubles, IsolationSuite):
     double = ReadsDirty
 
 
@@ -137,7 +119,7 @@ class ReadsASnapshot(InMemoryPersistence):
         return self.seen[key]
 
 
-class TestReadsASnapshot(Doubles, IsolationSuite):
+class TestReadsASnapshot(PersistenceDoubles, IsolationSuite):
     double = ReadsASnapshot
 
 
@@ -153,7 +135,7 @@ class KeepsWhatASavepointWrote(InMemoryPersistence):
             yield tx
 
 
-class TestKeepsWhatASavepointWrote(Doubles, SavepointSuite):
+class TestKeepsWhatASavepointWrote(PersistenceDoubles, SavepointSuite):
     double = KeepsWhatASavepointWrote
 
 
@@ -167,7 +149,7 @@ class CommitsASavepoint(InMemoryPersistence):
             yield tx
 
 
-class TestCommitsASavepoint(Doubles, SavepointSuite):
+class TestCommitsASavepoint(PersistenceDoubles, SavepointSuite):
     double = CommitsASavepoint
 
 
@@ -187,7 +169,7 @@ class UndoesAllWithASavepoint(InMemoryPersistence):
             raise
 
 
-class TestUndoesAllWithASavepoint(Doubles, SavepointSuite):
+class TestUndoesAllWithASavepoint(PersistenceDoubles, SavepointSuite):
     double = UndoesAllWithASavepoint
 
 
@@ -201,7 +183,7 @@ class LocksInAnyOrder(InMemoryPersistence):
         return sorted(locked, key=lambda run: run.id)
 
 
-class TestLocksInAnyOrder(Doubles, RowLockSuite):
+class TestLocksInAnyOrder(PersistenceDoubles, RowLockSuite):
     double = LocksInAnyOrder
 
 
@@ -214,7 +196,7 @@ class HoldsNothing(InMemoryPersistence):
             self._transaction.unlock((self.database.runs.name, run_id))
 
 
-class TestHoldsNothing(Doubles, RowLockSuite):
+class TestHoldsNothing(PersistenceDoubles, RowLockSuite):
     double = HoldsNothing
 
 
@@ -226,7 +208,7 @@ class LocksNothing(InMemoryPersistence):
         return [run for run in found if run is not None]
 
 
-class TestLocksNothing(Doubles, RowLockSuite):
+class TestLocksNothing(PersistenceDoubles, RowLockSuite):
     double = LocksNothing
 
 
@@ -239,16 +221,5 @@ class ReadsBeforeItLocks(InMemoryPersistence):
         return [run for run in found if run is not None]
 
 
-class TestReadsBeforeItLocks(Doubles, RowLockSuite):
+class TestReadsBeforeItLocks(PersistenceDoubles, RowLockSuite):
     double = ReadsBeforeItLocks
-
-
-class NotifiesBeforeTheCommit(InMemoryPersistence):
-    """A notification inside a transaction is sent at once."""
-
-    async def notify(self, topic: str) -> None:
-        await InMemoryPersistence(self.database).notify(topic)
-
-
-class TestNotifiesBeforeTheCommit(Doubles, WakeUpSuite):
-    double = NotifiesBeforeTheCommit

@@ -1,16 +1,14 @@
 """Job transports and step ledgers with one clause broken; collected by an inner run alone."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from typing import ClassVar, Self
+from typing import Self
 
-import pytest
-
-from stagewright.memory import InMemoryDatabase, InMemoryJobTransport, InMemoryPersistence, InMemoryStepLedger
-from stagewright.ports import JobTransport, Persistence, StepLedger
+from stagewright.memory import InMemoryDatabase, InMemoryJobTransport, InMemoryStepLedger
+from stagewright.ports import Persistence
 from stagewright.records import (
+    UNSET,
     DequeuedJob,
     NewJob,
     Serves,
@@ -18,60 +16,12 @@ from stagewright.records import (
     StepPatch,
     StepRecord,
 )
-from stagewright.testing import FakeClock
 from stagewright_conformance import (
     JobQueueSuite,
-    PassTime,
-    Scale,
     StepLedgerSuite,
     TransportEnlistmentSuite,
 )
-
-
-class Doubles:
-    """Runs a suite on the double that the test class names."""
-
-    double: ClassVar[type[InMemoryJobTransport]] = InMemoryJobTransport
-    double_ledger: ClassVar[type[InMemoryStepLedger]] = InMemoryStepLedger
-
-    @pytest.fixture
-    def scale(self) -> Scale:
-        return Scale(contenders=4, rows=40, patience=0.5)
-
-    @pytest.fixture
-    def clock(self) -> FakeClock:
-        return FakeClock(datetime(2031, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC))
-
-    @pytest.fixture
-    def database(self, clock: FakeClock) -> InMemoryDatabase:
-        return InMemoryDatabase(clock)
-
-    @pytest.fixture
-    def persistence(self, database: InMemoryDatabase) -> Persistence:
-        return InMemoryPersistence(database)
-
-    @pytest.fixture
-    def stranger(self) -> Persistence:
-        return InMemoryPersistence()
-
-    @pytest.fixture
-    def transport(self, database: InMemoryDatabase) -> JobTransport:
-        return self.double(database)
-
-    @pytest.fixture
-    def ledger(self, database: InMemoryDatabase) -> StepLedger:
-        return self.double_ledger(database)
-
-    @pytest.fixture
-    def pass_time(self, clock: FakeClock) -> PassTime:
-        async def advance(time: timedelta) -> None:
-            clock.advance(time)
-
-        return advance
-
-    @pytest.fixture
-    def clock_now(self, clock: FakeClock) -> Callable[[], datetime]:
-        return clock.now
+from stagewright_test_support.doubles import TransportDoubles
 
 
 class EnqueuesDuplicates(InMemoryJobTransport):
@@ -85,7 +35,7 @@ class EnqueuesDuplicates(InMemoryJobTransport):
         return [job.id for job in jobs]
 
 
-class TestEnqueuesDuplicates(Doubles, JobQueueSuite):
+class TestEnqueuesDuplicates(TransportDoubles, JobQueueSuite):
     double = EnqueuesDuplicates
 
 
@@ -108,7 +58,7 @@ class KeepsCounters(InMemoryJobTransport):
         return ids
 
 
-class TestKeepsCounters(Doubles, JobQueueSuite):
+class TestKeepsCounters(TransportDoubles, JobQueueSuite):
     double = KeepsCounters
 
 
@@ -129,7 +79,7 @@ class DeliversTwice(InMemoryJobTransport):
         return taken
 
 
-class TestDeliversTwice(Doubles, JobQueueSuite):
+class TestDeliversTwice(TransportDoubles, JobQueueSuite):
     double = DeliversTwice
 
 
@@ -148,7 +98,7 @@ class DeliversOldestFirst(InMemoryJobTransport):
         return [replace(job, priority=real[job.job_id]) for job in taken]
 
 
-class TestDeliversOldestFirst(Doubles, JobQueueSuite):
+class TestDeliversOldestFirst(TransportDoubles, JobQueueSuite):
     double = DeliversOldestFirst
 
 
@@ -159,7 +109,7 @@ class DeliversEarly(InMemoryJobTransport):
         return await super().enqueue_parallel([replace(job, due_at=None) for job in jobs])
 
 
-class TestDeliversEarly(Doubles, JobQueueSuite):
+class TestDeliversEarly(TransportDoubles, JobQueueSuite):
     double = DeliversEarly
 
 
@@ -170,7 +120,7 @@ class DeliversWhatIsNotServed(InMemoryJobTransport):
         return await super().dequeue(worker_id=worker_id, serves=serves or None, limit=limit)
 
 
-class TestDeliversWhatIsNotServed(Doubles, JobQueueSuite):
+class TestDeliversWhatIsNotServed(TransportDoubles, JobQueueSuite):
     double = DeliversWhatIsNotServed
 
 
@@ -181,7 +131,7 @@ class StaysOutside(InMemoryJobTransport):
         return None if super().enlist(tx) is None else self
 
 
-class TestStaysOutside(Doubles, TransportEnlistmentSuite):
+class TestStaysOutside(TransportDoubles, TransportEnlistmentSuite):
     double = StaysOutside
 
 
@@ -192,7 +142,7 @@ class EnlistsAnywhere(InMemoryJobTransport):
         return super().enlist(tx) or self
 
 
-class TestEnlistsAnywhere(Doubles, TransportEnlistmentSuite):
+class TestEnlistsAnywhere(TransportDoubles, TransportEnlistmentSuite):
     double = EnlistsAnywhere
 
 
@@ -214,8 +164,21 @@ class ChangesAStepTwice(InMemoryStepLedger):
         return await super().compare_and_set(record_id, StepExpectation(status=step.status), patch)
 
 
-class TestChangesAStepTwice(Doubles, StepLedgerSuite):
+class TestChangesAStepTwice(TransportDoubles, StepLedgerSuite):
     double_ledger = ChangesAStepTwice
+
+
+class ForgetsOwners(InMemoryStepLedger):
+    """A change of owner is not kept."""
+
+    async def compare_and_set(
+        self, record_id: str, expectation: StepExpectation, patch: StepPatch
+    ) -> tuple[bool, StepRecord | None]:
+        return await super().compare_and_set(record_id, expectation, replace(patch, owner=UNSET))
+
+
+class TestForgetsOwners(TransportDoubles, StepLedgerSuite):
+    double_ledger = ForgetsOwners
 
 
 class ReclaimsSteps(InMemoryStepLedger):
@@ -230,5 +193,5 @@ class ReclaimsSteps(InMemoryStepLedger):
         return [step.step_id for step in steps if step.step_id != record.step_id]
 
 
-class TestReclaimsSteps(Doubles, StepLedgerSuite):
+class TestReclaimsSteps(TransportDoubles, StepLedgerSuite):
     double_ledger = ReclaimsSteps

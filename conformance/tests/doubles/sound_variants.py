@@ -31,6 +31,7 @@ from stagewright_conformance import (
     JobAdminSuite,
     JobFenceSuite,
     JobQueueSuite,
+    JobResumptionSuite,
     OutboxDeliverySuite,
     OutboxSuite,
     PassTime,
@@ -45,6 +46,7 @@ from stagewright_conformance import (
     StepLedgerSuite,
     TransactionSuite,
     TransportEnlistmentSuite,
+    WaitingStageSuite,
     WakeUpSuite,
 )
 
@@ -119,6 +121,7 @@ class TestRestlessPersistence(
     IsolationSuite,
     RowLockSuite,
     RunClaimSuite,
+    WaitingStageSuite,
     OutboxSuite,
     OutboxDeliverySuite,
     IdempotencySuite,
@@ -126,7 +129,9 @@ class TestRestlessPersistence(
     pass
 
 
-class TestRestlessTransport(Restless, JobQueueSuite, JobAdminSuite, TransportEnlistmentSuite):
+class TestRestlessTransport(
+    Restless, JobQueueSuite, JobResumptionSuite, JobAdminSuite, TransportEnlistmentSuite
+):
     pass
 
 
@@ -256,7 +261,13 @@ class TestOneWriterAnnotations(SingleFile, AnnotationSuite):
     pass
 
 
-class TestOneWriterTransport(SingleFile, JobQueueSuite, JobAdminSuite, TransportEnlistmentSuite):
+class TestOneWriterWaitingStages(SingleFile, WaitingStageSuite):
+    pass
+
+
+class TestOneWriterTransport(
+    SingleFile, JobQueueSuite, JobResumptionSuite, JobAdminSuite, TransportEnlistmentSuite
+):
     pass
 
 
