@@ -9,10 +9,29 @@ from typing import Protocol
 
 import pytest
 
-from stagewright_test_support.servers import PostgresDatabases, PostgresServer, ServerError, SharedServers
+from stagewright_test_support.servers import (
+    MariadbDatabases,
+    MariadbServer,
+    PgbouncerServer,
+    PostgresDatabases,
+    PostgresServer,
+    ServerError,
+    SharedServers,
+)
 from stagewright_test_support.services import give_up, need_backend
 
-__all__ = ["SERVERS", "StartPostgres", "postgres_server", "postgres_url", "shared_address", "sqlite_url"]
+__all__ = [
+    "SERVERS",
+    "StartMariadb",
+    "StartPostgres",
+    "mariadb_server",
+    "mariadb_url",
+    "pgbouncer_url",
+    "postgres_server",
+    "postgres_url",
+    "shared_address",
+    "sqlite_url",
+]
 
 SERVERS = pytest.StashKey[SharedServers]()
 
@@ -23,6 +42,22 @@ class StartPostgres(Protocol):
     def __call__(
         self, *, durable: bool = False, settings: Mapping[str, str] | None = None
     ) -> PostgresServer: ...
+
+
+class StartPgbouncer(Protocol):
+    """Starts a PgBouncer for one test; the fixture stops it."""
+
+    def __call__(
+        self, postgres_port: int, *, settings: Mapping[str, str] | None = None
+    ) -> PgbouncerServer: ...
+
+
+class StartMariadb(Protocol):
+    """Starts a MariaDB for one test; the fixture stops it."""
+
+    def __call__(
+        self, *, durable: bool = False, settings: Mapping[str, str] | None = None
+    ) -> MariadbServer: ...
 
 
 def shared_address(config: pytest.Config, name: str) -> str:
@@ -38,10 +73,36 @@ def shared_address(config: pytest.Config, name: str) -> str:
 def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a database for one test module, `postgresql://postgres@127.0.0.1:PORT/NAME`."""
     databases = PostgresDatabases.at(shared_address(request.config, "postgres"))
-    module = re.sub(r"[^a-z0-9]+", "_", request.path.stem.lower())
-    name = f"t_{module[:40]}_{uuid.uuid4().hex[:8]}"
+    name = _name_for(request)
     yield databases.create(name)
     databases.drop(name)
+
+
+@pytest.fixture(scope="module")
+def mariadb_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a database for one test module, `mariadb://root@127.0.0.1:PORT/NAME`."""
+    databases = MariadbDatabases.at(shared_address(request.config, "mariadb"))
+    name = _name_for(request)
+    yield databases.create(name)
+    databases.drop(name)
+
+
+@pytest.fixture(scope="module")
+def pgbouncer_url(postgres_url: str) -> Iterator[str]:
+    """The URL of the database of `postgres_url` through a PgBouncer that lends three connections."""
+    with _pgbouncer(PostgresDatabases.at(postgres_url).port) as pooler:
+        yield pooler.url(postgres_url.rpartition("/")[2])
+
+
+@pytest.fixture
+def pgbouncer_server() -> Iterator[StartPgbouncer]:
+    """Starts PgBouncers for one test, each before the PostgreSQL on a port."""
+    with ExitStack() as running:
+
+        def start(postgres_port: int, *, settings: Mapping[str, str] | None = None) -> PgbouncerServer:
+            return running.enter_context(_pgbouncer(postgres_port, settings))
+
+        yield start
 
 
 @pytest.fixture
@@ -60,7 +121,35 @@ def postgres_server() -> Iterator[StartPostgres]:
 
 
 @pytest.fixture
+def mariadb_server() -> Iterator[StartMariadb]:
+    """Starts servers for one test, which may kill them; `durable=True` keeps what is committed."""
+    need_backend("mariadb")
+    with ExitStack() as running:
+
+        def start(*, durable: bool = False, settings: Mapping[str, str] | None = None) -> MariadbServer:
+            try:
+                return running.enter_context(MariadbServer.start(durable=durable, settings=settings))
+            except ServerError as error:
+                give_up("mariadb", str(error))
+
+        yield start
+
+
+@pytest.fixture
 def sqlite_url(tmp_path: Path) -> str:
     """The URL of a file for one test, `sqlite:///PATH`; nothing has made the file yet."""
     need_backend("sqlite")
     return f"sqlite:///{(tmp_path / 'stagewright.sqlite3').as_posix()}"
+
+
+def _pgbouncer(postgres_port: int, settings: Mapping[str, str] | None = None) -> PgbouncerServer:
+    need_backend("pgbouncer")
+    try:
+        return PgbouncerServer.start(postgres_port, settings=settings)
+    except ServerError as error:
+        give_up("pgbouncer", str(error))
+
+
+def _name_for(request: pytest.FixtureRequest) -> str:
+    module = re.sub(r"[^a-z0-9]+", "_", request.path.stem.lower())
+    return f"t_{module[:40]}_{uuid.uuid4().hex[:8]}"

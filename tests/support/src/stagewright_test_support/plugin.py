@@ -1,14 +1,28 @@
 """The pytest plugin of this repository, loaded through its `pytest11` entry point."""
 
+import signal
 from typing import Protocol
 
 import pytest
 
-from stagewright_test_support.fixtures import SERVERS, postgres_server, postgres_url, sqlite_url
+from stagewright_test_support.fixtures import (
+    SERVERS,
+    mariadb_server,
+    mariadb_url,
+    pgbouncer_server,
+    pgbouncer_url,
+    postgres_server,
+    postgres_url,
+    sqlite_url,
+)
 from stagewright_test_support.servers import SharedServers
 from stagewright_test_support.services import missing_backends, required_backends
 
 __all__ = [
+    "mariadb_server",
+    "mariadb_url",
+    "pgbouncer_server",
+    "pgbouncer_url",
     "postgres_server",
     "postgres_url",
     "pytest_configure",
@@ -32,6 +46,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "guarantee(slug): the test proves the promise of that slug in docs/guarantees"
     )
+    # Where a shell starts it in the background, SIGINT is ignored, also by every process that a test starts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     missing = missing_backends(required_backends())
     if missing:
         raise pytest.UsageError("required backends are missing:\n  " + "\n  ".join(missing))

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stagewright_test_support.servers.errors import ServerError
+from stagewright_test_support.servers.mariadb import MariadbServer
+from stagewright_test_support.servers.mariadb_programs import mariadb_missing
 from stagewright_test_support.servers.postgres import PostgresServer
 from stagewright_test_support.servers.postgres_binaries import postgres_missing
 
@@ -40,6 +42,7 @@ class ServerKind:
 
 SERVER_KINDS: Mapping[str, ServerKind] = {
     "postgres": ServerKind("postgres", postgres_missing, PostgresServer.start),
+    "mariadb": ServerKind("mariadb", mariadb_missing, MariadbServer.start),
 }
 
 
