@@ -5,18 +5,22 @@ stagewright run examples/digest/workflow.py:workflow --input folder=docs
 
 import os
 import re
+import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 from urllib.parse import unquote
 from uuid import uuid4
 
 from pydantic import BaseModel, Field
 
 from stagewright import BlockingStageContext, NonRetryableError, define_workflow, stage
+
+V = TypeVar("V")
 
 # What goes in
 
@@ -35,14 +39,20 @@ class ListConfig(BaseModel):
     max_bytes: int = Field(default=5_000_000, gt=0)
 
 
-class WordsConfig(BaseModel):
+class FilesConfig(BaseModel):
+    """How many seconds to rest at each file, so that the work can be watched."""
+
+    pause: float = Field(default=0.0, ge=0.0)
+
+
+class WordsConfig(FilesConfig):
     """How many words to show, and how long they must be."""
 
     top: int = Field(default=20, ge=0)
     min_letters: int = Field(default=4, ge=1)
 
 
-class DuplicatesConfig(BaseModel):
+class DuplicatesConfig(FilesConfig):
     """Shorter paragraphs may repeat."""
 
     min_words: int = Field(default=8, ge=1)
@@ -82,6 +92,13 @@ class FileWords(BaseModel):
     words: int
 
 
+class CountedFile(BaseModel):
+    """One file, and how often it has each word."""
+
+    size: FileWords
+    frequency: dict[str, int]
+
+
 class WordCounts(BaseModel):
     """The sizes of all files, and their most frequent words."""
 
@@ -111,6 +128,13 @@ class Place(BaseModel):
     """Where a paragraph begins."""
 
     name: str
+    line: int
+
+
+class Paragraph(BaseModel):
+    """A paragraph, its spaces evened out."""
+
+    text: str
     line: int
 
 
@@ -180,22 +204,18 @@ def list_files(ctx: BlockingStageContext[DigestRequest, ListConfig]) -> FileList
 def count_words(ctx: BlockingStageContext[FileList, WordsConfig]) -> WordCounts:
     frequency: Counter[str] = Counter()
     files: list[FileWords] = []
-    for file, text in _texts(ctx):
-        words = _WORD.findall(text.casefold())
-        frequency.update(words)
-        files.append(FileWords(name=file.name, lines=len(text.splitlines()), words=len(words)))
+    for _, counted in _each_file(ctx, _counted, CountedFile):
+        frequency.update(counted.frequency)
+        files.append(counted.size)
     shown = Counter({word: count for word, count in frequency.items() if len(word) >= ctx.config.min_letters})
     frequent = sorted(shown.items(), key=lambda item: (-item[1], item[0]))[: ctx.config.top]
     return WordCounts(files=files, total=frequency.total(), distinct=len(frequency), frequent=frequent)
 
 
 @stage("links", name="Extract links")
-def extract_links(ctx: BlockingStageContext[FileList]) -> Links:
-    links = [
-        _link(ctx.input.folder, file.name, line, target)
-        for file, text in _texts(ctx)
-        for line, target in _targets(text)
-    ]
+def extract_links(ctx: BlockingStageContext[FileList, FilesConfig]) -> Links:
+    find = partial(_links_of, ctx.input.folder)
+    links = [link for _, found in _each_file(ctx, find, list[Link]) for link in found]
     broken = sum(link.broken for link in links)
     if broken:
         ctx.log("warn", "links lead nowhere", broken=broken)
@@ -205,13 +225,13 @@ def extract_links(ctx: BlockingStageContext[FileList]) -> Links:
 @stage("duplicates", name="Find duplicates")
 def find_duplicates(ctx: BlockingStageContext[FileList, DuplicatesConfig]) -> Duplicates:
     places: defaultdict[str, list[Place]] = defaultdict(list)
-    for file, text in _texts(ctx):
-        for line, paragraph in _paragraphs(text):
-            if len(paragraph.split()) >= ctx.config.min_words:
-                places[paragraph].append(Place(name=file.name, line=line))
+    find = partial(_long_paragraphs, ctx.config.min_words)
+    for file, paragraphs in _each_file(ctx, find, list[Paragraph]):
+        for paragraph in paragraphs:
+            places[paragraph.text].append(Place(name=file.name, line=paragraph.line))
     repeated = [
-        Duplicate(beginning=_cut(paragraph, 80), words=len(paragraph.split()), places=where)
-        for paragraph, where in places.items()
+        Duplicate(beginning=_cut(text, 80), words=len(text.split()), places=where)
+        for text, where in places.items()
         if len(where) > 1
     ]
     repeated.sort(key=lambda duplicate: -duplicate.words)
@@ -300,14 +320,42 @@ def _encoding_of(data: bytes) -> str | None:
     return None
 
 
-def _texts(ctx: BlockingStageContext[FileList, BaseModel]) -> Iterator[tuple[TextFile, str]]:
-    """Each file with its text; reports progress, and stops when the stage is told to."""
+def _each_file(
+    ctx: BlockingStageContext[FileList, FilesConfig],
+    read: Callable[[TextFile, str], V],
+    returns: type[V],
+) -> Iterator[tuple[TextFile, V]]:
+    """What `read` finds in each file, each in a durable step: a worker that takes over reads no file again."""
     files = ctx.input.files
     for number, file in enumerate(files, 1):
         ctx.abort.raise_if_set()
-        yield file, (ctx.input.folder / file.name).read_text(encoding=file.encoding, errors="replace")
+        work = partial(_read, ctx.input.folder, file, read, ctx.config.pause)
+        yield file, ctx.step.run(f"read {file.name}", work, returns=returns)
         if number == len(files) or number % max(1, len(files) // 4) == 0:
             ctx.progress(100 * number / len(files), f"{number} of {len(files)} files")
+
+
+def _read(folder: Path, file: TextFile, read: Callable[[TextFile, str], V], pause: float) -> V:
+    time.sleep(pause)
+    return read(file, (folder / file.name).read_text(encoding=file.encoding, errors="replace"))
+
+
+def _counted(file: TextFile, text: str) -> CountedFile:
+    words = _WORD.findall(text.casefold())
+    size = FileWords(name=file.name, lines=len(text.splitlines()), words=len(words))
+    return CountedFile(size=size, frequency=Counter(words))
+
+
+def _links_of(folder: Path, file: TextFile, text: str) -> list[Link]:
+    return [_link(folder, file.name, line, target) for line, target in _targets(text)]
+
+
+def _long_paragraphs(min_words: int, file: TextFile, text: str) -> list[Paragraph]:
+    return [
+        Paragraph(text=paragraph, line=line)
+        for line, paragraph in _paragraphs(text)
+        if len(paragraph.split()) >= min_words
+    ]
 
 
 def _prose(text: str) -> Iterator[tuple[int, str]]:
