@@ -185,6 +185,5 @@ def test_a_process_that_stays_is_told(start_python: StartPython) -> None:
 
 
 def test_a_free_port_is_none_that_connections_go_out_from() -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", free_port()))
-        assert 15_000 <= listener.getsockname()[1] < 32_000
+    # From 32,768 on Linux takes ports for connections that go out, and one of those could have it before its use.
+    assert all(15_000 <= free_port() < 32_000 for _ in range(50))
