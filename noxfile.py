@@ -19,7 +19,7 @@ CONSTRAINTS = ("-c", "constraints.txt")
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 EXTRAS = {
     "packages/core": "[cli]",
-    "packages/persistence-sqlalchemy": "[asyncpg,psycopg]",
+    "packages/persistence-sqlalchemy": "[asyncmy,asyncpg,psycopg]",
     "tests/support": "[servers]",
 }
 
@@ -27,7 +27,7 @@ TEST_TOOLS = ["coverage", "hypothesis", "pytest", "pytest-asyncio", "pytest-xdis
 # The typing tests run the type checkers.
 TYPE_TOOLS = ["basedpyright", "mypy", "nox"]
 LINT_TOOLS = ["import-linter", "ruff"]
-QUICK = "not thorough and not slow"
+QUICK = "not thorough and not slow and not soak and not plans"
 
 nox.options.sessions = ["tests"]
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -83,8 +83,8 @@ def run_pytest(session: nox.Session, *arguments: str, name: str | None = None) -
     session.run("python", "-m", "pytest", f"--junitxml={report}", *arguments)
 
 
-def in_parallel() -> list[str]:
-    return ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile"]
+def in_parallel(by: str = "loadfile") -> list[str]:
+    return ["-n", str(min(4, os.cpu_count() or 1)), "--dist", by]
 
 
 def check_style(session: nox.Session) -> None:
@@ -94,7 +94,7 @@ def check_style(session: nox.Session) -> None:
 
 def check_types(session: nox.Session) -> None:
     # Same-named test files are one module to mypy, so each tests folder has a run of its own.
-    session.run("mypy", *source_folders(), "examples", "noxfile.py", "conftest.py")
+    session.run("mypy", *source_folders(), "benchmarks", "examples", "noxfile.py", "conftest.py")
     for folder in test_folders():
         session.run("mypy", folder)
     session.run("basedpyright", "--pythonpath", f"{session.bin}/python")
@@ -141,15 +141,10 @@ def exports(session: nox.Session) -> None:
 
 @nox.session
 def demo(session: nox.Session) -> None:
-    """Runs the digest workflow on this repository's own documents."""
-    session.install(*CONSTRAINTS, "./packages/core[cli]")
-    report = HERE / "build" / "demo" / "report.md"
-    report.unlink(missing_ok=True)
-    target = "examples/digest/workflow.py:workflow"
-    session.run("stagewright", "run", target, "--input", "folder=docs", "--input", f"output={report}")
-    if not report.is_file():
-        session.error(f"the demo wrote no {report}")
-    session.log(f"the report is in {report}")
+    """A worker is killed in the middle of a run, and another one ends it: the digest of this repository's documents."""
+    members = ("./packages/core[cli]", "./packages/persistence-sqlalchemy", "./packages/host-node")
+    session.install(*CONSTRAINTS, *members)
+    session.run("stagewright", "demo", *session.posargs)
 
 
 @nox.session
@@ -157,14 +152,71 @@ def conformance(session: nox.Session) -> None:
     """The conformance suite on every adapter, database and driver, and the broken doubles that must fail it."""
     install_everything(session, *TEST_TOOLS)
     suites = ["conformance/tests", *sorted(map(str, Path("packages").glob("*/tests/test_conformance.py")))]
-    run_pytest(session, *suites, "--conformance-table", *(session.posargs or in_parallel()))
+    run_pytest(session, *suites, "--conformance-table", *(session.posargs or in_parallel("loadscope")))
 
 
 @nox.session
 def crash(session: nox.Session) -> None:
-    """Kills of processes and servers, and crowds on one database, one test after the other."""
+    """Kills of processes and servers, and crowds on one database."""
     install_everything(session, *TEST_TOOLS)
-    run_pytest(session, "-m", "slow", *session.posargs)
+    # Most of them wait most of the time.
+    run_pytest(session, "-m", "slow and not soak", *(session.posargs or in_parallel("load")))
+
+
+@nox.session
+def plans(session: nox.Session) -> None:
+    """How hot queries find their rows among those of 200,000 runs."""
+    install_everything(session, *TEST_TOOLS)
+    run_pytest(session, "-m", "plans", *session.posargs)
+
+
+@nox.session
+def soak(session: nox.Session) -> None:
+    """What the crash session does, with more of everything, for longer."""
+    install_everything(session, *TEST_TOOLS)
+    run_pytest(session, "-m", "soak", *session.posargs)
+
+
+@nox.session
+def simulate(session: nox.Session) -> None:
+    """Many processes with faults at every call, out of one number: `-- 10000 0` runs so many seeds from the first one.
+
+    `-- 1 4711` tells the story of one seed, `-- --mutants` breaks the engine and looks which seed notices.
+    """
+    install_everything(session)
+    simulation = HERE / "packages" / "core" / "tests" / "simulation"
+    processes = str(max(1, (os.cpu_count() or 1) // 2))
+    session.run(
+        "python",
+        "-m",
+        "stagewright_simulation",
+        "--processes",
+        processes,
+        *session.posargs,
+        env={"PYTHONPATH": str(simulation)},
+    )
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Throughput, against a floor of the bare driver; arguments after `--` go to `python -m benchmarks`."""
+    install_everything(session)
+    figures = HERE / "build" / "bench" / "figures.json"
+    session.run("python", "-m", "benchmarks", f"--json={figures}", *session.posargs)
+
+
+@nox.session
+def latency(session: nox.Session) -> None:
+    """How soon an idle worker in another process begins; `-- --runs 500` for more."""
+    install_everything(session)
+    session.run("python", "-m", "benchmarks.idle_latency", *session.posargs)
+
+
+@nox.session
+def replay(session: nox.Session) -> None:
+    """What a stage of many durable steps costs, done and replayed; `-- --rounds 5` for more."""
+    install_everything(session)
+    session.run("python", "-m", "benchmarks.step_replay", *session.posargs)
 
 
 @nox.session(python=PYTHONS)
@@ -231,4 +283,4 @@ def dist(session: nox.Session) -> None:
         session.run("python", "-m", "build", "--outdir", str(target), folder)
     session.run("python", "tests/packaging/check_archives.py", str(target))
     session.install(*CONSTRAINTS, *(str(wheel) for wheel in sorted(target.glob("*.whl"))))
-    session.run("python", "-I", "-c", "import stagewright, stagewright_conformance")
+    session.run("python", "-I", "-c", "import stagewright, stagewright_conformance, stagewright_host_node")
