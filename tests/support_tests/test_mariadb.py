@@ -39,6 +39,19 @@ def test_what_was_committed_outlives_a_kill_of_a_durable_server(mariadb_server: 
     assert server.is_running
 
 
+def test_a_server_that_starts_leaves_the_temporary_files_of_another_alone(
+    mariadb_server: StartMariadb,
+) -> None:
+    first = mariadb_server()
+    own = Path(first.databases.execute("SELECT @@tmpdir").strip())
+    # Named as the file of a query that sorts on disk.
+    in_use = own / "#sql-temptable-1-2-3.MAI"
+    in_use.touch()
+    second = mariadb_server()
+    assert in_use.exists()
+    assert Path(second.databases.execute("SELECT @@tmpdir").strip()) != own
+
+
 def test_a_failed_start_tells_the_last_lines_and_leaves_nothing(open_root: Path) -> None:
     need_backend("mariadb")
     with pytest.raises(ServerError, match="while it started") as caught:

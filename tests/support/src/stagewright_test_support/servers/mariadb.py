@@ -50,6 +50,8 @@ class MariadbServer:
         self._account = account
         self._settings = settings
         self._data = folder.give("data", account)
+        # A server that starts removes every file of a temporary table there, those of another server too.
+        self._temporary = folder.give("temporary", account)
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -196,7 +198,7 @@ class MariadbServer:
             log=self._folder.log,
             account=self._account,
             farewell=signal.SIGKILL,
-            environment=mariadb_environment(),
+            environment=mariadb_environment() | {"TMPDIR": str(self._temporary)},
         )
 
     def _failure(self, reason: str) -> ServerError:
