@@ -6,20 +6,23 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from stagewright.memory import (
+    InMemoryAICallLogger,
     InMemoryBlobStore,
     InMemoryDatabase,
     InMemoryJobTransport,
     InMemoryPersistence,
     InMemoryStepLedger,
 )
-from stagewright.ports import BlobStore, JobTransport, Persistence, StepLedger
+from stagewright.ports import AICallLogger, BlobStore, JobTransport, Persistence, StepLedger
 from stagewright.testing import FakeClock
 from stagewright_conformance import (
+    AI_CALL_SUITES,
     BLOB_STORE_SUITES,
     JOB_TRANSPORT_SUITES,
     PERSISTENCE_SUITES,
     RUN_READER_SUITES,
     STEP_LEDGER_SUITES,
+    AICallSuite,
     AnnotationSuite,
     BlobListingSuite,
     BlobStreamSuite,
@@ -114,12 +117,24 @@ class InMemory:
         return InMemoryStepLedger(database)
 
     @pytest.fixture
+    def ai_calls(self, database: InMemoryDatabase) -> AICallLogger:
+        return InMemoryAICallLogger(database)
+
+    @pytest.fixture
+    def rival_ai_calls(self, database: InMemoryDatabase) -> AICallLogger:
+        return InMemoryAICallLogger(database)
+
+    @pytest.fixture
     def blob_store(self, database: InMemoryDatabase) -> BlobStore:
         return InMemoryBlobStore(database)
 
     @pytest.fixture
     def rival_blob_store(self, database: InMemoryDatabase) -> BlobStore:
         return InMemoryBlobStore(database)
+
+
+class TestAICalls(InMemory, AICallSuite):
+    pass
 
 
 class TestTransactions(InMemory, TransactionSuite):
@@ -278,7 +293,14 @@ class TestBlobStreams(InMemory, BlobStreamSuite):
 
 @pytest.mark.parametrize(
     "suites",
-    [PERSISTENCE_SUITES, JOB_TRANSPORT_SUITES, BLOB_STORE_SUITES, STEP_LEDGER_SUITES, RUN_READER_SUITES],
+    [
+        PERSISTENCE_SUITES,
+        JOB_TRANSPORT_SUITES,
+        BLOB_STORE_SUITES,
+        STEP_LEDGER_SUITES,
+        RUN_READER_SUITES,
+        AI_CALL_SUITES,
+    ],
 )
 def test_every_suite_of_a_port_runs(suites: tuple[type[Suite], ...]) -> None:
     assert suites_left_out(globals(), suites) == []

@@ -43,6 +43,16 @@ CAUGHT_BY: Final = {
         "LocksNothing": "test_locking_waits_for_the_holder_and_reads_what_it_committed",
         "ReadsBeforeItLocks": "test_locking_waits_for_the_holder_and_reads_what_it_committed",
     },
+    "broken_ai_calls": {
+        "TakesAPrefixForATopic": "test_a_topic_holds_itself_and_what_is_below_it",
+        "TakesUnknownForNothing": "test_an_unknown_price_is_unknown",
+        "AddsUpFloats": "test_totals_are_exact_and_by_model",
+        "LogsABatchAgain": "test_a_request_of_a_batch_is_logged_once",
+        "SumsUpWhatIsWritten": "test_totals_include_what_is_still_being_written",
+        "DropsUnknownBatches": "test_a_request_of_a_batch_is_logged_once",
+        "TurnsPagesRound": "test_calls_come_in_the_order_in_which_they_were_logged",
+        "RoundsCosts": "test_a_call_comes_back_as_it_was",
+    },
     "broken_borrowing": {
         "CommitsOnItsOwn": "test_the_callers_commit_decides_on_everything",
         "KeepsWhatABlockWrote": "test_a_block_that_raises_leaves_the_rest_of_the_callers_transaction",

@@ -10,6 +10,7 @@ import pytest
 
 import stagewright_conformance
 from stagewright_conformance import (
+    AI_CALL_SUITES,
     BLOB_STORE_SUITES,
     JOB_TRANSPORT_SUITES,
     PERSISTENCE_SUITES,
@@ -60,6 +61,7 @@ def test_every_suite_is_part_of_one_port() -> None:
         *BLOB_STORE_SUITES,
         *STEP_LEDGER_SUITES,
         *RUN_READER_SUITES,
+        *AI_CALL_SUITES,
     ]
     assert sorted(suite.__name__ for suite in parts) == sorted(suite.__name__ for suite in SUITES)
 

@@ -1,5 +1,6 @@
 """The conformance suite that every Stagewright adapter passes: one class per behaviour, fixtures to override."""
 
+from stagewright_conformance.ai_calls import AICallSuite
 from stagewright_conformance.annotations import AnnotationSuite
 from stagewright_conformance.blob_store import BlobListingSuite, BlobStreamSuite, BlobSuite
 from stagewright_conformance.borrowed_sessions import BorrowedSessionSuite, CallersSession, OpenSession
@@ -20,6 +21,7 @@ from stagewright_conformance.outbox import OutboxSuite
 from stagewright_conformance.outbox_delivery import OutboxDeliverySuite
 from stagewright_conformance.outlook import JobOutlookSuite, OutlookSuite
 from stagewright_conformance.port_suites import (
+    AI_CALL_SUITES,
     BLOB_STORE_SUITES,
     JOB_TRANSPORT_SUITES,
     PERSISTENCE_SUITES,
@@ -42,11 +44,13 @@ from stagewright_conformance.waiting_stages import StuckRunSuite, WaitingStageSu
 from stagewright_conformance.wake_ups import WakeUpSuite
 
 __all__ = [
+    "AI_CALL_SUITES",
     "BLOB_STORE_SUITES",
     "JOB_TRANSPORT_SUITES",
     "PERSISTENCE_SUITES",
     "RUN_READER_SUITES",
     "STEP_LEDGER_SUITES",
+    "AICallSuite",
     "AnnotationSuite",
     "BlobListingSuite",
     "BlobStreamSuite",

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
+from stagewright_conformance.ai_calls import AICallSuite
 from stagewright_conformance.annotations import AnnotationSuite
 from stagewright_conformance.blob_store import BlobListingSuite, BlobStreamSuite, BlobSuite
 from stagewright_conformance.borrowed_sessions import BorrowedSessionSuite
@@ -36,6 +37,7 @@ from stagewright_conformance.waiting_stages import StuckRunSuite, WaitingStageSu
 from stagewright_conformance.wake_ups import WakeUpSuite
 
 __all__ = [
+    "AI_CALL_SUITES",
     "BLOB_STORE_SUITES",
     "JOB_TRANSPORT_SUITES",
     "PERSISTENCE_SUITES",
@@ -89,6 +91,8 @@ BLOB_STORE_SUITES: Final[Suites] = (BlobSuite, BlobListingSuite, BlobStreamSuite
 
 STEP_LEDGER_SUITES: Final[Suites] = (StepLedgerSuite, StepEnlistmentSuite)
 """The last is for a ledger in the persistence's database alone; another leaves it out."""
+
+AI_CALL_SUITES: Final[Suites] = (AICallSuite,)
 
 RUN_READER_SUITES: Final[Suites] = (RunReaderSuite, StepListingSuite)
 

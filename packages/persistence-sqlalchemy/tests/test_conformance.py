@@ -10,8 +10,9 @@ import pytest_asyncio
 from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from stagewright.ports import BlobStore, JobTransport, Persistence, StepLedger
+from stagewright.ports import AICallLogger, BlobStore, JobTransport, Persistence, StepLedger
 from stagewright_conformance import (
+    AICallSuite,
     AnnotationSuite,
     BlobListingSuite,
     BlobStreamSuite,
@@ -57,6 +58,7 @@ from stagewright_conformance import (
 )
 from stagewright_persistence_sqlalchemy import (
     Database,
+    SqlAlchemyAICallLogger,
     SqlAlchemyBlobStore,
     SqlAlchemyJobTransport,
     SqlAlchemyPersistence,
@@ -171,12 +173,24 @@ class OnDatabase:
         return SqlAlchemyStepLedger(database)
 
     @pytest.fixture
+    def ai_calls(self, database: Database) -> AICallLogger:
+        return SqlAlchemyAICallLogger(database)
+
+    @pytest.fixture
+    def rival_ai_calls(self, database: Database) -> AICallLogger:
+        return SqlAlchemyAICallLogger(database)
+
+    @pytest.fixture
     def blob_store(self, database: Database) -> BlobStore:
         return SqlAlchemyBlobStore(database)
 
     @pytest.fixture
     def rival_blob_store(self, database: Database) -> BlobStore:
         return SqlAlchemyBlobStore(database)
+
+
+class TestAICalls(OnDatabase, AICallSuite):
+    pass
 
 
 class TestTransactions(OnDatabase, TransactionSuite):

@@ -17,7 +17,7 @@ from stagewright_persistence_sqlalchemy.tables import metadata
 POSTGRESQL = {
     "columns": """
         SELECT table_name, column_name, ordinal_position, data_type, is_nullable, column_default,
-               is_identity, identity_generation
+               is_identity, identity_generation, collation_name
         FROM information_schema.columns WHERE table_schema = 'public'
     """,
     "indexes": "SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'",
@@ -122,3 +122,25 @@ def plain(value: object) -> object:
             + sorted(line for line in lines if line.startswith("CONSTRAINT"))
         )
     return value
+
+
+@pytest.mark.guarantee("sql.names-compared-by-code-points")
+async def test_every_name_on_postgresql_is_compared_by_code_points(
+    new_database: Callable[[str], str],
+) -> None:
+    # Under a language's collation, which a database gets by default, prefixes and orders would be others.
+    engine = create_engine(new_database("postgresql"))
+    await schema.upgrade(engine)
+    names = {
+        (table.name, column.name)
+        for table in metadata.tables.values()
+        for column in table.c
+        if getattr(column.type.dialect_impl(engine.dialect), "collation", None) == "C"
+    }
+    async with engine.connect() as connection:
+        found = await connection.execute(
+            text("SELECT table_name, column_name FROM information_schema.columns WHERE collation_name = 'C'")
+        )
+        assert names == {tuple(row) for row in found if row[0] in metadata.tables}
+    await engine.dispose()
+    assert names >= {("workflow_runs", "id"), ("workflow_blobs", "key"), ("workflow_annotations", "key")}

@@ -24,6 +24,7 @@ from stagewright.commands import (
 )
 from stagewright.errors import AfterCommitError, InvalidCommandError, RunNotFoundError, RunStateError
 from stagewright.memory import (
+    InMemoryAICallLogger,
     InMemoryBlobStore,
     InMemoryDatabase,
     InMemoryJobTransport,
@@ -48,10 +49,11 @@ class Crash(BaseException):
     """From here on nothing of the process is left."""
 
 
-class Calls:
+class Calls(InMemoryAICallLogger):
     """A log of model calls by topic."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.by_topic: Counter[str] = Counter()
 
     async def get_stats(self, topic: str) -> AICallTotals:

@@ -22,7 +22,7 @@ from stagewright import (
 )
 from stagewright.commands import CancelRun, CreateRun, ExecuteJob, TransitionRun, TransitionRunResult
 from stagewright.errors import RunNotFoundError
-from stagewright.memory import InMemoryJobTransport, InMemoryPersistence
+from stagewright.memory import InMemoryAICallLogger, InMemoryJobTransport, InMemoryPersistence
 from stagewright.ports import AICallTotals
 from stagewright.records import RunRecord, StagePatch
 from stagewright.testing import FakeClock
@@ -184,8 +184,9 @@ async def test_a_group_that_is_only_half_there_is_completed(
 # Totals
 
 
-class Log:
+class Log(InMemoryAICallLogger):
     def __init__(self, answer: AICallTotals | Exception) -> None:
+        super().__init__()
         self.answer = answer
         self.topics: list[str] = []
 

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from stagewright_persistence_sqlalchemy.ai_call_logger import SqlAlchemyAICallLogger
     from stagewright_persistence_sqlalchemy.blob_store import SqlAlchemyBlobStore
     from stagewright_persistence_sqlalchemy.database import Database
     from stagewright_persistence_sqlalchemy.engine import create_engine, prepare_sqlite
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 else:
     _HOMES = {
         "Database": "database",
+        "SqlAlchemyAICallLogger": "ai_call_logger",
         "SqlAlchemyBlobStore": "blob_store",
         "SqlAlchemyJobTransport": "job_transport",
         "SqlAlchemyPersistence": "persistence",
@@ -34,6 +36,7 @@ else:
 
 __all__ = [
     "Database",
+    "SqlAlchemyAICallLogger",
     "SqlAlchemyBlobStore",
     "SqlAlchemyJobTransport",
     "SqlAlchemyPersistence",

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import ARRAY, DateTime, LargeBinary, Table, Text
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
@@ -21,6 +22,7 @@ __all__ = [
     "LongText",
     "Moment",
     "Name",
+    "Topic",
     "encoded",
     "read_json",
     "reader_of",
@@ -30,8 +32,13 @@ __all__ = [
 ]
 
 
-Name: Final = Text().with_variant(mariadb_types.NAME, "mariadb")
-"""A name, an id or a key that is compared."""
+_BY_CODE_POINTS: Final = postgresql.TEXT(collation="C")
+
+Name: Final = Text().with_variant(mariadb_types.NAME, "mariadb").with_variant(_BY_CODE_POINTS, "postgresql")
+"""A name, an id or a key: compared and ordered by code points, whatever the database's own collation is."""
+
+Topic: Final = Text().with_variant(mariadb_types.TOPIC, "mariadb").with_variant(_BY_CODE_POINTS, "postgresql")
+"""The topic of a model call, which is a longer name."""
 
 LongText: Final = Text().with_variant(mariadb_types.LONG_TEXT, "mariadb")
 """A text of any length."""
@@ -137,7 +144,9 @@ class BlobKey(TypeDecorator[str]):
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """The database's own type."""
-        return mariadb_types.BLOB_KEY if dialect.name == "mariadb" else super().load_dialect_impl(dialect)
+        if dialect.name == "mariadb":
+            return mariadb_types.BLOB_KEY
+        return _BY_CODE_POINTS if dialect.name == "postgresql" else super().load_dialect_impl(dialect)
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
         """Write a key."""

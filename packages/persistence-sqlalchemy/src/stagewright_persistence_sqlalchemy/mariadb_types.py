@@ -8,12 +8,15 @@ from typing import Any, Final
 
 from sqlalchemy.dialects import mysql
 
-__all__ = ["BLOB_KEY", "LONG_BYTES", "LONG_TEXT", "MOMENT", "NAME", "TABLE_OPTIONS"]
+__all__ = ["BLOB_KEY", "LONG_BYTES", "LONG_TEXT", "MOMENT", "NAME", "TABLE_OPTIONS", "TOPIC"]
 
 _COLLATION: Final = "utf8mb4_nopad_bin"
 
 NAME: Final = mysql.VARCHAR(255, collation=_COLLATION)
 """Names, ids and keys have at most 255 characters; three of them fit into one index."""
+
+TOPIC: Final = mysql.VARCHAR(700, collation=_COLLATION)
+"""A topic has at most 700 characters; an index has room for one of them and a number."""
 
 BLOB_KEY: Final = mysql.VARBINARY(3072)
 """A text's UTF-8, which is in the order of its code points: an index has room for more of that than of characters."""

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from stagewright.plugins import AdapterOptions, AdapterSet
+from stagewright_persistence_sqlalchemy.ai_call_logger import SqlAlchemyAICallLogger
 from stagewright_persistence_sqlalchemy.blob_store import SqlAlchemyBlobStore
 from stagewright_persistence_sqlalchemy.clock import clock_of
 from stagewright_persistence_sqlalchemy.database import Database
@@ -30,6 +31,7 @@ async def open_database(url: str, options: AdapterOptions) -> AsyncIterator[Adap
             clock = options.clock or await clock_of(engine)
         database = Database(engine, clock=clock)
         persistence = SqlAlchemyPersistence(database)
+        ai_calls = SqlAlchemyAICallLogger(database)
         try:
             yield AdapterSet(
                 persistence=persistence,
@@ -37,9 +39,11 @@ async def open_database(url: str, options: AdapterOptions) -> AsyncIterator[Adap
                 step_ledger=SqlAlchemyStepLedger(database),
                 blob_store=SqlAlchemyBlobStore(database),
                 run_reader=persistence,
+                ai_call_logger=ai_calls,
                 clock=clock,
             )
         finally:
+            await ai_calls.drain()
             await database.close()
     finally:
         await engine.dispose()

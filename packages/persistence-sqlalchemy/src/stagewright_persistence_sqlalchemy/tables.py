@@ -31,10 +31,12 @@ from stagewright_persistence_sqlalchemy.column_types import (
     LongText,
     Moment,
     Name,
+    Topic,
 )
 from stagewright_persistence_sqlalchemy.mariadb_types import TABLE_OPTIONS
 
 __all__ = [
+    "ai_calls",
     "annotations",
     "blobs",
     "definitions",
@@ -437,5 +439,34 @@ tombstones: Final = Table(
     Column("stage_ids", ExactJson, nullable=False),
     Column("stage_record_ids", ExactJson, nullable=False),
     Column("created_at", Moment, nullable=False),
+    **TABLE_OPTIONS,
+)
+
+ai_calls: Final = Table(
+    "ai_calls",
+    metadata,
+    Column("position", _POSITION, Identity(), primary_key=True),
+    Column("id", Name, nullable=False, unique=True),
+    Column("topic", Topic, nullable=False),
+    Column("call_type", Name, nullable=False),
+    Column("model_key", Name, nullable=False),
+    Column("model_id", Name, nullable=False),
+    Column("prompt", LongText, nullable=False),
+    Column("response", LongText, nullable=False),
+    Column("input_tokens", BigInteger),
+    Column("output_tokens", BigInteger),
+    Column("cost", ExactDecimal),
+    Column("metadata", ExactJson, nullable=False),
+    Column("batch_id", Name),
+    Column("request_id", Name),
+    Column("estimated_cost", ExactDecimal),
+    Column("reported_cost", ExactDecimal),
+    Column("cost_source", Name),
+    Column("served_by", Name),
+    Column("cached_input_tokens", BigInteger),
+    Column("reasoning_tokens", BigInteger),
+    Column("created_at", Moment, nullable=False),
+    UniqueConstraint("batch_id", "request_id"),
+    Index("ix_ai_calls_topic", "topic", "position"),
     **TABLE_OPTIONS,
 )

@@ -105,4 +105,10 @@ class AIServicesNotConfiguredError(StagewrightError):
     attribute: str
 
     def __str__(self) -> str:
-        return f"ctx.{self.attribute} needs Kernel(services=KernelServices({self.attribute}=...)), and none was given"
+        also = (
+            "; open_kernel(services=KernelServices()) brings the database's"
+            if self.attribute == "ai_logger"
+            else ""
+        )
+        needed = f"Kernel(services=KernelServices({self.attribute}=...))"
+        return f"ctx.{self.attribute} needs {needed}, and none was given{also}"

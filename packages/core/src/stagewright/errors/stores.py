@@ -8,6 +8,7 @@ __all__ = [
     "BlobNotFoundError",
     "DeadlockError",
     "DuplicateRecordError",
+    "InvalidAICallError",
     "InvalidBlobKeyError",
     "OutcomeUnknownError",
     "PersistenceUnavailableError",
@@ -125,6 +126,25 @@ class BlobNotFoundError(StagewrightError):
 
     def __str__(self) -> str:
         return f"the blob store has nothing under the key {self.key!r}"
+
+
+@dataclass(eq=False)
+class InvalidAICallError(StagewrightError, ValueError):
+    """A model call that can't be accounted for.
+
+    Attributes:
+        field: Of `AICall`.
+        value: What was given.
+        problem: What is wrong with it.
+    """
+
+    field: str
+    value: object
+    problem: str
+
+    def __str__(self) -> str:
+        shown = repr(self.value)
+        return f"AICall.{self.field} can't be {shown[:60]}{'...' * (len(shown) > 60)}: {self.problem}"
 
 
 @dataclass(eq=False)

@@ -76,7 +76,7 @@ async def open_kernel(  # noqa: D417 - the kernel's own arguments are described 
             several times is opened once; a port given as an object is used and not closed.
         event_sink: Who receives events; by default the event plugins of all installed plugins.
         clock: The source of time; by default the adapter's, or else the machine's.
-        services: What bodies get beside the ports; by default the log of model calls that `url` has.
+        services: What bodies get beside the ports; `KernelServices()` brings the log of model calls that `url` has.
         executor, ids, random, middleware, spill_threshold_bytes, idempotency_stale_after: As `Kernel` takes them;
             installed plugins' middleware is outside.
         create_schema: Whether a missing schema is made; None: for what is new and local, never on a server.
@@ -224,6 +224,7 @@ class _Ports:
 
 
 def _with_logger(services: KernelServices | None, logger: AICallLogger | None) -> KernelServices | None:
-    if logger is None or (services is not None and services.ai_logger is not None):
+    """The services with the database's log; without any, nobody makes model calls, and no run reads it as it ends."""
+    if services is None or services.ai_logger is not None or logger is None:
         return services
-    return replace(services or KernelServices(), ai_logger=logger)
+    return replace(services, ai_logger=logger)

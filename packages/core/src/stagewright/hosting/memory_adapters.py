@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from stagewright.memory import (
+    InMemoryAICallLogger,
     InMemoryBlobStore,
     InMemoryDatabase,
     InMemoryJobTransport,
@@ -26,6 +27,7 @@ async def open_memory(url: str, options: AdapterOptions) -> AsyncIterator[Adapte
         step_ledger=InMemoryStepLedger(database),
         blob_store=InMemoryBlobStore(database),
         run_reader=persistence,
+        ai_call_logger=InMemoryAICallLogger(database),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from stagewright.memory.locks import LockTable, Mutex
 from stagewright.memory.rows import (
+    AICallRow,
     AnnotationRow,
     BlobRow,
     EventSequenceRow,
@@ -34,6 +35,11 @@ __all__ = ["InMemoryDatabase"]
 _OF_SIGNALS: Final[dict[str, Callable[[SignalRecord], Hashable]]] = {
     "run": lambda signal: signal.run_id,
     "step": lambda signal: (signal.run_id, signal.stage_id, signal.step_id),
+}
+
+_OF_AI_CALLS: Final[dict[str, Callable[[AICallRow], Hashable]]] = {
+    "batch": lambda row: row.logged.batch_id,
+    "request": lambda row: (row.logged.batch_id, row.logged.call.request_id),
 }
 
 
@@ -125,3 +131,4 @@ class InMemoryDatabase:
         )
         self.signals = Table[SignalRecord]("signals", lambda signal: signal.id, _OF_SIGNALS)
         self.blobs = Table[BlobRow]("blobs", lambda blob: blob.key)
+        self.ai_calls = Table[AICallRow]("model calls", lambda row: row.id, _OF_AI_CALLS)

@@ -4,9 +4,25 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from stagewright.json_values import Json
-from stagewright.records import AnnotationRecord, EventRecord, JobRecord
+from stagewright.records import AnnotationRecord, EventRecord, JobRecord, LoggedAICall
 
-__all__ = ["AnnotationRow", "BlobRow", "EventSequenceRow", "IdempotencyRow", "JobRow", "OutboxRow"]
+__all__ = [
+    "AICallRow",
+    "AnnotationRow",
+    "BlobRow",
+    "EventSequenceRow",
+    "IdempotencyRow",
+    "JobRow",
+    "OutboxRow",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class AICallRow:
+    """A model call and its own id."""
+
+    id: str
+    logged: LoggedAICall
 
 
 @dataclass(frozen=True, slots=True)

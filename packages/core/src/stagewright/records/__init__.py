@@ -1,5 +1,6 @@
 """Frozen records: what stores keep and what people read."""
 
+from stagewright.records.ai_call import AICall, LoggedAICall
 from stagewright.records.annotation import AnnotationQuery, AnnotationRecord
 from stagewright.records.claim_check import ClaimCheck
 from stagewright.records.definition import DefinitionRecord, ServedDefinition, Serves
@@ -37,6 +38,7 @@ from stagewright.records.version import VersionCounts, VersionSummary
 
 __all__ = [
     "UNSET",
+    "AICall",
     "Acknowledgement",
     "AnnotationQuery",
     "AnnotationRecord",
@@ -57,6 +59,7 @@ __all__ = [
     "LoadedRun",
     "LogLevel",
     "LogRecord",
+    "LoggedAICall",
     "NewEvent",
     "NewJob",
     "Page",

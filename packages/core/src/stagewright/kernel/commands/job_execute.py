@@ -161,6 +161,7 @@ async def _execute(command: ExecuteJob, ports: KernelPorts, keyed: KeyedCommand 
         advances=_advances(command, ports),
     )
     outcome = await _run_body(command, ports, execution, run, stages)
+    await _write_model_calls(ports)
     if command.abort is not None and command.abort.is_set:
         await _keep_logs(ports, outcome)
         return _aborted(command.abort)
@@ -231,6 +232,16 @@ async def _run_body(
     if isinstance(activity, BodyFailed):
         return ActivityOutcome(ending=activity)
     return await ports.executor.run(activity)
+
+
+async def _write_model_calls(ports: KernelPorts) -> None:
+    """Let whoever adds up the run after this stage, perhaps in another process, see all its calls."""
+    if ports.services.ai_logger is None:
+        return
+    try:
+        await ports.services.ai_logger.drain()
+    except Exception:  # an outcome must not be lost because its accounting fails
+        _log.warning("the log of model calls could not be drained", exc_info=True)
 
 
 async def _record(
