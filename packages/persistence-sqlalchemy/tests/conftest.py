@@ -37,7 +37,6 @@ from stagewright_persistence_sqlalchemy import (
 )
 from stagewright_persistence_sqlalchemy.rows import Row
 from stagewright_persistence_sqlalchemy.sessions import Session, Sessions
-from stagewright_persistence_sqlalchemy.tables import metadata
 from stagewright_test_support.servers import MariadbDatabases, PostgresDatabases
 
 _PATIENCE = 90.0
@@ -213,8 +212,8 @@ def make_tables() -> Callable[[Database], Awaitable[None]]:
 
     async def make(database: Database) -> None:
         async with database.engine.begin() as connection:
-            await connection.run_sync(metadata.drop_all)
-            await connection.run_sync(metadata.create_all)
+            await connection.run_sync(database.tables.metadata.drop_all)
+            await connection.run_sync(database.tables.metadata.create_all)
 
     return make
 

@@ -24,26 +24,26 @@ from stagewright_persistence_sqlalchemy import (
     SqlAlchemyPersistence,
     SqlAlchemyStepLedger,
     create_engine,
-    tables,
 )
 from stagewright_persistence_sqlalchemy.column_types import Moment
+from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
 
 TEMPLATES = 40
 COPIES = 5_000
 """So many of each run, which makes 200,000."""
 
 FULL_TABLES: Sequence[Table] = (
-    tables.runs,
-    tables.stages,
-    tables.steps,
-    tables.jobs,
-    tables.outbox,
-    tables.logs,
-    tables.annotations,
-    tables.idempotency_keys,
+    PLAIN_TABLES.runs,
+    PLAIN_TABLES.stages,
+    PLAIN_TABLES.steps,
+    PLAIN_TABLES.jobs,
+    PLAIN_TABLES.outbox,
+    PLAIN_TABLES.logs,
+    PLAIN_TABLES.annotations,
+    PLAIN_TABLES.idempotency_keys,
 )
 _OF_A_RUN = {"id", "run_id", "stage_record_id", "key", "owner_job_id"}
-_SHARED_KEYS = {(tables.annotations.name, "key")}
+_SHARED_KEYS = {(PLAIN_TABLES.annotations.name, "key")}
 
 
 def flows() -> list[Workflow]:
@@ -100,7 +100,7 @@ async def _fill(url: str) -> None:
     database = Database(create_engine(url))
     try:
         async with database.engine.begin() as connection:
-            await connection.run_sync(tables.metadata.create_all)
+            await connection.run_sync(PLAIN_TABLES.metadata.create_all)
         await _make_templates(kernel_over(database))
         async with database.engine.begin() as connection:
             await connection.run_sync(_multiply)

@@ -23,7 +23,7 @@ from stagewright_persistence_sqlalchemy import (
     SqlAlchemyPersistence,
     create_engine,
 )
-from stagewright_persistence_sqlalchemy.tables import outbox, runs
+from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
 
 bodies: list[tuple[str, str]] = []
 errors: list[str] = []
@@ -49,8 +49,8 @@ async def work(kernel: Kernel, database: Database, name: str, until: int) -> Non
 
 
 async def is_done(database: Database, until: int) -> bool:
-    ended = select(func.count().label("count")).where(runs.c.status == "COMPLETED")
-    left = select(func.count().label("count")).where(outbox.c.pending)
+    ended = select(func.count().label("count")).where(PLAIN_TABLES.runs.c.status == "COMPLETED")
+    left = select(func.count().label("count")).where(PLAIN_TABLES.outbox.c.pending)
     async with database.sessions.reading() as session:
         if (await session.fetch(ended, {}))[0]["count"] < until:
             return False

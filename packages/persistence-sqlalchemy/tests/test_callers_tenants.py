@@ -26,7 +26,7 @@ from stagewright.commands import (
 from stagewright.errors import IdempotencyInProgressError, RunNotFoundError
 from stagewright.hosting import drive_run
 from stagewright_persistence_sqlalchemy import create_engine, schema
-from stagewright_persistence_sqlalchemy.tables import metadata
+from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
 
 PAGE = Path(__file__).parents[1] / "docs" / "row-level-security.md"
 PAGE_SQL = re.findall(r"^```sql\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
@@ -63,7 +63,7 @@ async def role_url(url: str, request: pytest.FixtureRequest) -> AsyncIterator[st
                 if one.strip():
                     await connection.exec_driver_sql(one)
         if request.param == "the owner":
-            for name in metadata.tables:
+            for name in PLAIN_TABLES.metadata.tables:
                 await connection.exec_driver_sql(f"ALTER TABLE {name} OWNER TO shop")
     yield make_url(url).set(username="shop").render_as_string(hide_password=False)
     async with owner.begin() as connection:
@@ -88,7 +88,7 @@ async def worker_of(role_url: str, tenant: str) -> AsyncIterator[Kernel]:
 def test_every_table_with_rows_of_runs_has_a_policy() -> None:
     shared = {"workflow_definitions", "work_signals"}
     named = set(re.findall(r"'(\w+)'", PAGE_SQL[0].split("]")[0]))
-    assert named == metadata.tables.keys() - shared
+    assert named == PLAIN_TABLES.metadata.tables.keys() - shared
 
 
 @drivers

@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.schema import CreateSchema
 
 from stagewright.ports import AICallLogger, BlobStore, JobTransport, Persistence, StepLedger
 from stagewright_conformance import (
@@ -67,7 +68,6 @@ from stagewright_persistence_sqlalchemy import (
 )
 from stagewright_persistence_sqlalchemy.plugin import stagewright_conformance_targets
 from stagewright_persistence_sqlalchemy.sqlalchemy_sessions import SqlAlchemySessions
-from stagewright_persistence_sqlalchemy.tables import metadata
 
 TARGET = pytest.mark.conformance_target
 WAYS = (
@@ -79,7 +79,16 @@ WAYS = (
     pytest.param("psycopg", marks=[TARGET("PostgreSQL, psycopg"), pytest.mark.thorough]),
     pytest.param("asyncpg through pgbouncer", marks=[TARGET("PostgreSQL, PgBouncer"), pytest.mark.thorough]),
     pytest.param("mariadb", marks=[TARGET("MariaDB, asyncmy"), pytest.mark.thorough]),
+    pytest.param("sqlite named", marks=[TARGET("SQLite, prefix"), pytest.mark.thorough]),
+    pytest.param("asyncpg named", marks=[TARGET("PostgreSQL, schema and prefix"), pytest.mark.thorough]),
+    pytest.param(
+        "psycopg named", marks=[TARGET("PostgreSQL, psycopg, schema and prefix"), pytest.mark.thorough]
+    ),
+    pytest.param("mariadb named", marks=[TARGET("MariaDB, prefix"), pytest.mark.thorough]),
 )
+PREFIX = "of_some_team_"
+# Along that path nothing is found; whatever has a schema is named with it.
+NOWHERE = "options=-c%20search_path%3Dnowhere"
 READY: set[str] = set()
 
 
@@ -92,37 +101,43 @@ class OnDatabase:
 
     @pytest_asyncio.fixture
     async def database(self, way: str, request: pytest.FixtureRequest) -> AsyncIterator[Database]:
-        if way == "sqlite":
-            url = request.getfixturevalue("sqlite_url")
-        elif way == "mariadb":
-            url = request.getfixturevalue("mariadb_url")
+        kind, _, manner = way.partition(" ")
+        names = {"table_prefix": PREFIX} if manner == "named" else {}
+        if kind in ("sqlite", "mariadb"):
+            url = request.getfixturevalue(f"{kind}_url")
         else:
-            driver = "psycopg" if way == "psycopg" else "asyncpg"
+            driver = "psycopg" if kind == "psycopg" else "asyncpg"
             pooled = "pgbouncer" in way
             url = request.getfixturevalue("pgbouncer_url" if pooled else "postgres_url")
             url = url.replace("postgresql://", f"postgresql+{driver}://") + "?pgbouncer=true" * pooled
-        engine = create_engine(url)
+            if names:
+                names["schema"] = "some_schema"
+                url += f"?{NOWHERE}"
+        engine = create_engine(url, **names)
         sessions = SqlAlchemySessions(engine) if "sqlalchemy" in way else None
         database = Database(engine, sessions=sessions)
         # Every driver is given the same server database, which has its tables since the first of them.
-        place = make_url(url).database or url
+        place = f"{make_url(url).database} {names}"
+        metadata = database.tables.metadata
         async with engine.begin() as connection:
             if place not in READY:
+                if metadata.schema is not None:
+                    await connection.execute(CreateSchema(metadata.schema, if_not_exists=True))
                 await connection.run_sync(metadata.create_all)
-            elif way == "mariadb":
+            elif kind == "mariadb":
                 for table in reversed(metadata.sorted_tables):
                     await connection.execute(table.delete())
             else:
-                names = ", ".join(metadata.tables)
-                await connection.execute(text(f"TRUNCATE {names} RESTART IDENTITY CASCADE"))
-        if way != "sqlite":
+                every = ", ".join(metadata.tables)
+                await connection.execute(text(f"TRUNCATE {every} RESTART IDENTITY CASCADE"))
+        if kind != "sqlite":
             READY.add(place)
         yield database
         await database.close()
 
     @pytest.fixture
     def capabilities(self, way: str) -> Capabilities:
-        return Capabilities(concurrent_writers=way != "sqlite", wake_ups="pgbouncer" not in way)
+        return Capabilities(concurrent_writers=not way.startswith("sqlite"), wake_ups="pgbouncer" not in way)
 
     @pytest.fixture
     def scale(self) -> Scale:
@@ -255,7 +270,7 @@ class TestSignals(OnDatabase, SignalSuite):
 
 class TestBorrowedSessions(OnDatabase, BorrowedSessionSuite):
     # On MariaDB every session of a caller's is refused, which `test_mariadb.py` looks at.
-    @pytest.fixture(params=[one for one in WAYS if one.values != ("mariadb",)])
+    @pytest.fixture(params=[one for one in WAYS if "mariadb" not in str(one.values)])
     def way(self, request: pytest.FixtureRequest) -> str:
         return str(request.param)
 
@@ -315,7 +330,9 @@ class TestTransportEnlistment(OnDatabase, TransportEnlistmentSuite):
 class TestWakeUps(OnDatabase, WakeUpSuite):
     @pytest_asyncio.fixture
     async def database_of_another_process(self, database: Database) -> AsyncIterator[Database]:
-        other = Database(create_engine(database.engine.url.render_as_string(hide_password=False)))
+        names = database.tables.names
+        url = database.engine.url.render_as_string(hide_password=False)
+        other = Database(create_engine(url, schema=names.schema, table_prefix=names.table_prefix))
         yield other
         await other.close()
 

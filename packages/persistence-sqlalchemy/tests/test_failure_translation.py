@@ -14,7 +14,8 @@ from stagewright.errors import (
     TransientError,
     TransientPersistenceError,
 )
-from stagewright_persistence_sqlalchemy import Database, tables
+from stagewright_persistence_sqlalchemy import Database
+from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
 
 OpenDatabase = Callable[..., Database]
 
@@ -77,7 +78,7 @@ async def test_a_file_that_another_process_writes_to_is_refused_this_time(
     async with second.engine.connect() as connection:
         driver: Any = (await connection.get_raw_connection()).driver_connection
         await driver.execute("PRAGMA busy_timeout = 1")
-    delete = tables.runs.delete()
+    delete = PLAIN_TABLES.runs.delete()
     async with first.sessions.writing() as session:
         await session.execute(delete, {})
         with pytest.raises(TransientPersistenceError, match="locked") as raised:

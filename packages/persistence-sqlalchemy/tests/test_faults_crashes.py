@@ -23,7 +23,7 @@ from stagewright.errors import OutcomeUnknownError, TransientError
 from stagewright.records import DequeuedJob, Fence
 from stagewright.status import TERMINAL_RUN_STATUSES
 from stagewright_persistence_sqlalchemy import Database
-from stagewright_persistence_sqlalchemy.tables import metadata, outbox, runs
+from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
 
 OpenDatabase = Callable[..., Database]
 MakeTables = Callable[[Database], Awaitable[None]]
@@ -47,7 +47,7 @@ def workflow() -> Workflow:
 async def contents(database: Database) -> dict[str, list[Any]]:
     found = {}
     async with database.sessions.reading() as session:
-        for table in metadata.sorted_tables:
+        for table in PLAIN_TABLES.metadata.sorted_tables:
             rows = await session.fetch(select(table), {})
             found[table.name] = sorted((dict(row) for row in rows), key=repr)
     return found
@@ -87,7 +87,7 @@ async def test_every_command_is_kept_whole_or_not_at_all(
     async def take_job() -> DequeuedJob:
         await crash(ClaimJobs("w"))
         async with database.sessions.reading() as session:
-            rows = await session.fetch(select(metadata.tables["job_queue"]), {})
+            rows = await session.fetch(select(PLAIN_TABLES.metadata.tables["job_queue"]), {})
         (row,) = (row for row in rows if row["status"] == "RUNNING")
         return await _delivered(kernel, row["run_id"], row["id"])
 
@@ -156,8 +156,8 @@ async def test_cancelled_callers_leave_neither_rows_nor_connections_behind(
             for one in await asyncio.gather(*(kernel.dispatch(CreateRun("flow", 1)) for _ in range(8)))
         ]
     async with database.sessions.reading() as session:
-        ids = {row["id"] for row in await session.fetch(select(runs.c.id), {})}
-        told = [row["run_id"] for row in await session.fetch(select(outbox.c.run_id), {})]
+        ids = {row["id"] for row in await session.fetch(select(PLAIN_TABLES.runs.c.id), {})}
+        told = [row["run_id"] for row in await session.fetch(select(PLAIN_TABLES.outbox.c.run_id), {})]
     # A call that was cancelled while it committed may be kept, with its event then.
     assert sorted(told) == sorted(ids)
     assert set(kept) <= ids

@@ -18,7 +18,7 @@ from stagewright_persistence_sqlalchemy import (
     SqlAlchemyPersistence,
     listening,
 )
-from stagewright_persistence_sqlalchemy.tables import runs
+from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
 
 OpenDatabase = Callable[..., Database]
 Eventually = Callable[..., Awaitable[None]]
@@ -53,7 +53,9 @@ async def _work(url: str, *, runs: int) -> asyncio.subprocess.Process:
 async def _created(database: Database) -> int:
     async with database.sessions.reading() as session:
         return int(
-            (await session.fetch(select(func.count().label("count")).select_from(runs), {}))[0]["count"]
+            (await session.fetch(select(func.count().label("count")).select_from(PLAIN_TABLES.runs), {}))[0][
+                "count"
+            ]
         )
 
 

@@ -21,6 +21,7 @@ from stagewright_persistence_sqlalchemy.statements import (
     reads,
     waiting_stages,
 )
+from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
 
 FOUND_BEFORE = {
     "SCAN taken",
@@ -38,30 +39,41 @@ FOUND_BEFORE = {
 def hot_statements(kind: DatabaseKind) -> Mapping[str, tuple[Executable, str]]:
     """What hosts and commands send again and again, and an index by which each of them has to find its rows."""
     return {
-        "claim of jobs": (claims.dequeue_jobs(kind, None).at_once, "ix_job_queue_pending"),
-        "claim of served jobs": (claims.dequeue_jobs(kind, 2).at_once, "ix_job_queue_pending"),
-        "claim of runs": (claims.claim_pending_runs(None).at_once, "ix_workflow_runs_pending"),
-        "claim of served runs": (claims.claim_pending_runs(2).at_once, "ix_workflow_runs_pending"),
-        "lost leases": (jobs.release_stale(kind).at_once, "ix_job_queue_leases"),
-        "jobs that failed": (job_listing.listed_jobs((Status.FAILED,), ("before",)), "ix_job_queue_stopped"),
+        "claim of jobs": (claims.dequeue_jobs(PLAIN_TABLES, kind, None).at_once, "ix_job_queue_pending"),
+        "claim of served jobs": (claims.dequeue_jobs(PLAIN_TABLES, kind, 2).at_once, "ix_job_queue_pending"),
+        "claim of runs": (claims.claim_pending_runs(PLAIN_TABLES, None).at_once, "ix_workflow_runs_pending"),
+        "claim of served runs": (
+            claims.claim_pending_runs(PLAIN_TABLES, 2).at_once,
+            "ix_workflow_runs_pending",
+        ),
+        "lost leases": (jobs.release_stale(PLAIN_TABLES, kind).at_once, "ix_job_queue_leases"),
+        "jobs that failed": (
+            job_listing.listed_jobs(PLAIN_TABLES, (Status.FAILED,), ("before",)),
+            "ix_job_queue_stopped",
+        ),
         "jobs that failed or wait": (
-            job_listing.listed_jobs((Status.FAILED, Status.SUSPENDED), ("workflow_id", "before")),
+            job_listing.listed_jobs(
+                PLAIN_TABLES, (Status.FAILED, Status.SUSPENDED), ("workflow_id", "before")
+            ),
             "ix_job_queue_stopped",
         ),
         "all jobs": (
-            job_listing.listed_jobs(None, ("before",)),
+            job_listing.listed_jobs(PLAIN_TABLES, None, ("before",)),
             "INTEGER PRIMARY KEY" if kind is SQLITE else "pk_job_queue",
         ),
-        "renewal": (jobs.touch(kind), "autoindex_job_queue" if kind is SQLITE else "uq_job_queue_id"),
-        "first events": (outbox.first_pending_events(), "ix_outbox_events_pending"),
-        "pending events": (outbox.pending_events(), "ix_outbox_events_pending"),
-        "dead letters": (outbox.dead_letters(), "ix_outbox_events_dead"),
-        "first events of runs": (outbox.heads_of_runs(2), "outbox_events_"),
-        "due stages": (waiting_stages.due_stages(None, lock=True), "ix_workflow_"),
-        "owed stages": (waiting_stages.owed_stages(None, lock=True), "ix_workflow_"),
-        "runs to be purged": (deletions.runs_for_purge(3), "ix_workflow_runs_completed"),
-        "a run and its stages": (reads.load_runs(kind, 1, lock=True), "workflow_stages"),
-        "what there is to do": (outlook.current_outlook(), "ix_outbox_events_pending"),
+        "renewal": (
+            jobs.touch(PLAIN_TABLES, kind),
+            "autoindex_job_queue" if kind is SQLITE else "uq_job_queue_id",
+        ),
+        "first events": (outbox.first_pending_events(PLAIN_TABLES), "ix_outbox_events_pending"),
+        "pending events": (outbox.pending_events(PLAIN_TABLES), "ix_outbox_events_pending"),
+        "dead letters": (outbox.dead_letters(PLAIN_TABLES), "ix_outbox_events_dead"),
+        "first events of runs": (outbox.heads_of_runs(PLAIN_TABLES, 2), "outbox_events_"),
+        "due stages": (waiting_stages.due_stages(PLAIN_TABLES, None, lock=True), "ix_workflow_"),
+        "owed stages": (waiting_stages.owed_stages(PLAIN_TABLES, None, lock=True), "ix_workflow_"),
+        "runs to be purged": (deletions.runs_for_purge(PLAIN_TABLES, 3), "ix_workflow_runs_completed"),
+        "a run and its stages": (reads.load_runs(PLAIN_TABLES, kind, 1, lock=True), "workflow_stages"),
+        "what there is to do": (outlook.current_outlook(PLAIN_TABLES), "ix_outbox_events_pending"),
     }
 
 

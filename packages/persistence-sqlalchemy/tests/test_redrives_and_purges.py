@@ -43,7 +43,7 @@ from stagewright.status import TERMINAL_RUN_STATUSES
 from stagewright_persistence_sqlalchemy import Database
 from stagewright_persistence_sqlalchemy.rows import Row
 from stagewright_persistence_sqlalchemy.sessions import Session, Sessions
-from stagewright_persistence_sqlalchemy.tables import metadata, tombstones
+from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
 
 OpenDatabase = Callable[..., Database]
 MakeTables = Callable[[Database], Awaitable[None]]
@@ -101,7 +101,7 @@ async def counts(database: Database) -> dict[str, int]:
     """How many rows each table has, but for those that no run owns."""
     found = {}
     async with database.engine.connect() as connection:
-        for table in metadata.sorted_tables:
+        for table in PLAIN_TABLES.metadata.sorted_tables:
             if table.name not in ("workflow_definitions", "work_signals"):
                 rows = await connection.execute(select(func.count()).select_from(table))
                 found[table.name] = int(rows.scalar_one())
@@ -380,7 +380,7 @@ async def test_a_purge_that_is_cut_short_after_any_statement_is_finished_by_the_
         if await kernel.runs.get(run_id) is not None:
             assert await counts(database) == before
         else:
-            assert tombstones.name in (now := await counts(database)) or now == {}
+            assert PLAIN_TABLES.tombstones.name in (now := await counts(database)) or now == {}
             again = await ended()
             assert again != run_id
             assert world.steps[f"{again} a"] == 1

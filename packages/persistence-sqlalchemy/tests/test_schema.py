@@ -24,7 +24,7 @@ from stagewright_persistence_sqlalchemy.errors import (
     SchemaTooNewError,
     UnknownSchemaError,
 )
-from stagewright_persistence_sqlalchemy.tables import metadata
+from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
 from stagewright_test_support.servers import MariadbDatabases
 
 WAYS = ("sqlite", "asyncpg", "psycopg", "mariadb")
@@ -293,4 +293,4 @@ def test_versions_are_numbered_without_a_gap() -> None:
     numbers = [script.revision for script in reversed(scripts)]
     assert numbers == [f"{number:04}" for number in range(1, len(numbers) + 1)]
     assert all(Path(script.path).name.startswith(f"{script.revision}_") for script in scripts)
-    assert set(metadata.tables).isdisjoint({VERSIONS})
+    assert set(PLAIN_TABLES.metadata.tables).isdisjoint({VERSIONS})

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from stagewright_persistence_sqlalchemy import create_engine, schema
 from stagewright_persistence_sqlalchemy.schema_state import VERSION_TABLE
-from stagewright_persistence_sqlalchemy.tables import metadata
+from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
 
 POSTGRESQL = {
     "columns": """
@@ -75,7 +75,7 @@ async def migrated(urls: tuple[str, str]) -> AsyncIterator[AsyncEngine]:
 async def created(urls: tuple[str, str]) -> AsyncIterator[AsyncEngine]:
     engine = create_engine(urls[1])
     async with engine.begin() as connection:
-        await connection.run_sync(metadata.create_all)
+        await connection.run_sync(PLAIN_TABLES.metadata.create_all)
     yield engine
     await engine.dispose()
 
@@ -91,7 +91,7 @@ async def test_alembic_finds_no_difference(migrated: AsyncEngine) -> None:
             "compare_server_default": has_identities,
         }
         context = MigrationContext.configure(connection, opts=opts)
-        return list(compare_metadata(context, metadata))
+        return list(compare_metadata(context, PLAIN_TABLES.metadata))
 
     async with migrated.connect() as connection:
         assert await connection.run_sync(differences) == []

@@ -48,11 +48,11 @@ class SqlAlchemyAICallLogger(Connection):
 
     async def is_recorded(self, batch_id: str) -> bool:
         """Whether a result of that batch is logged."""
-        return bool(await self._fetch(one_of_batch(), {"batch_id": batch_id}))
+        return bool(await self._fetch(one_of_batch(self._tables), {"batch_id": batch_id}))
 
     async def list_calls(self, topic: str, *, after: int = 0, limit: int = 1000) -> list[LoggedAICall]:
         """The calls of a topic and of the topics below it, the first one first."""
-        rows = await self._fetch(calls_of_topic(topic, after, max(limit, 0)), {})
+        rows = await self._fetch(calls_of_topic(self._tables, topic, after, max(limit, 0)), {})
         return [_logged_of(row) for row in rows]
 
     async def delete_calls(self, topic: str) -> None:
@@ -60,7 +60,7 @@ class SqlAlchemyAICallLogger(Connection):
 
         async def delete() -> None:
             async with self._writing() as tx:
-                await tx.execute(delete_calls(topic), {})
+                await tx.execute(delete_calls(self._tables, topic), {})
 
         await self._undisturbed(delete)
 
@@ -68,7 +68,7 @@ class SqlAlchemyAICallLogger(Connection):
         """The totals of a topic and of the topics below it, those included that are still to be written."""
         await self.drain()
         by_model: defaultdict[str, list[Row]] = defaultdict(list)
-        for row in await self._fetch(totals_of_topic(topic), {}):
+        for row in await self._fetch(totals_of_topic(self._tables, topic), {}):
             by_model[row["model_key"]].append(row)
         return AICallTotals.of_models({model: _totals_of(rows) for model, rows in sorted(by_model.items())})
 
@@ -85,7 +85,7 @@ class SqlAlchemyAICallLogger(Connection):
             for new in calls:
                 values = {name: getattr(new.call, name) for name in _FIELDS}
                 values |= {"id": new.id, "batch_id": batch_id, "created_at": new.created_at}
-                inserted += await tx.execute(insert_call(self._database.kind), values)
+                inserted += await tx.execute(insert_call(self._tables, self._database.kind), values)
         return inserted
 
 

@@ -6,11 +6,11 @@ from typing import Any
 from sqlalchemy import Executable, select
 
 from stagewright.records import AnnotationQuery, AnnotationRecord
-from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.connection import Connection
 from stagewright_persistence_sqlalchemy.prefixes import starts_with
 from stagewright_persistence_sqlalchemy.rows import annotation_of
 from stagewright_persistence_sqlalchemy.statements.writes_at_once import insert_annotations
+from stagewright_persistence_sqlalchemy.tables import Tables
 
 __all__ = ["AnnotationRows"]
 
@@ -22,7 +22,7 @@ class AnnotationRows(Connection):
         """Insert annotations, skipping each whose run, key and idempotency key exist already."""
         if not annotations:
             return []
-        statement = insert_annotations(self._database.kind)
+        statement = insert_annotations(self._tables, self._database.kind)
         async with self._writing() as tx:
             return [one.id for one in annotations if await tx.execute(statement, _row(one))]
 
@@ -30,10 +30,10 @@ class AnnotationRows(Connection):
         """The annotations of a run that fit the query, by `created_at`, then as they were appended."""
         if query.limit < 1:
             return []
-        return [annotation_of(row) for row in await self._fetch(_listing(run_id, query), {})]
+        return [annotation_of(row) for row in await self._fetch(_listing(self._tables, run_id, query), {})]
 
 
-def _listing(run_id: str, query: AnnotationQuery) -> Executable:
+def _listing(tables: Tables, run_id: str, query: AnnotationQuery) -> Executable:
     columns = tables.annotations.c
     wanted = [columns.run_id == run_id]
     if query.key is not None:

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from functools import lru_cache
 from typing import Any, Final
 
 from sqlalchemy import Executable, Text, bindparam, delete, select
@@ -10,12 +9,12 @@ from sqlalchemy import Executable, Text, bindparam, delete, select
 from stagewright.blob_keys import require_blob_key
 from stagewright.errors import BlobNotFoundError
 from stagewright.ports import BlobReader, BlobWriter
-from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.connection import Connection
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
 from stagewright_persistence_sqlalchemy.prefixes import starts_with
 from stagewright_persistence_sqlalchemy.statements.reads import blob_by_key, numbered
 from stagewright_persistence_sqlalchemy.statements.writes_at_once import insert_absent
+from stagewright_persistence_sqlalchemy.tables import Tables, for_tables
 
 __all__ = ["SqlAlchemyBlobStore"]
 
@@ -43,19 +42,19 @@ class SqlAlchemyBlobStore(Connection):
             "updated_at": now,
         }
         async with self._writing() as tx:
-            statement = _put(self._database.kind, if_absent=if_absent)
+            statement = _put(self._tables, self._database.kind, if_absent=if_absent)
             return await tx.execute(statement, row) > 0
 
     async def get(self, key: str) -> bytes:
         """The bytes under a key."""
-        found = await self._fetch(blob_by_key(), {"key": key})
+        found = await self._fetch(blob_by_key(self._tables), {"key": key})
         if not found:
             raise BlobNotFoundError(key)
         return bytes(found[0]["data"])
 
     async def has(self, key: str) -> bool:
         """Whether there is a blob under that key."""
-        return bool(await self._fetch(_key_of_blob(), {"key": key}))
+        return bool(await self._fetch(_key_of_blob(self._tables), {"key": key}))
 
     async def delete(self, key: str) -> None:
         """Remove a blob; nothing happens if there is none."""
@@ -70,13 +69,13 @@ class SqlAlchemyBlobStore(Connection):
             for start in range(0, len(wanted), _DELETED_AT_ONCE):
                 some = wanted[start : start + _DELETED_AT_ONCE]
                 names = {f"item_{number}": key for number, key in enumerate(some)}
-                await tx.execute(_delete(len(some)), names)
+                await tx.execute(_delete(self._tables, len(some)), names)
 
     async def list(self, prefix: str) -> AsyncIterator[str]:
         """All keys that start with a prefix, in ascending order, read page by page."""
         last: str | None = None
         while True:
-            blobs = tables.blobs.c
+            blobs = self._tables.blobs.c
             statement = (
                 select(blobs.key).where(starts_with(blobs.key, prefix)).order_by(blobs.key).limit(_PAGE)
             )
@@ -121,8 +120,8 @@ class _Writer:
         self.data += data
 
 
-@lru_cache(maxsize=16)
-def _put(kind: DatabaseKind, *, if_absent: bool) -> Executable:
+@for_tables(maxsize=16)
+def _put(tables: Tables, kind: DatabaseKind, *, if_absent: bool) -> Executable:
     names = list(tables.blobs.c.keys())
     if if_absent:
         absent: Executable = insert_absent(kind, tables.blobs, names)
@@ -136,11 +135,11 @@ def _put(kind: DatabaseKind, *, if_absent: bool) -> Executable:
     return replaced
 
 
-@lru_cache(maxsize=1)
-def _key_of_blob() -> Executable:
+@for_tables(maxsize=1)
+def _key_of_blob(tables: Tables) -> Executable:
     return select(tables.blobs.c.key).where(tables.blobs.c.key == bindparam("key", type_=Text()))
 
 
-@lru_cache(maxsize=64)
-def _delete(count: int) -> Executable:
+@for_tables(maxsize=64)
+def _delete(tables: Tables, count: int) -> Executable:
     return delete(tables.blobs).where(tables.blobs.c.key.in_(numbered(count)))

@@ -35,6 +35,7 @@ class BorrowedTransaction:
     def __init__(
         self, database: Database, name: str, connect: Callable[[], Connection], thread: CallersThread
     ) -> None:
+        self._tables = database.tables
         self._kind = database.kind
         self._name = name
         self._connect = connect
@@ -48,7 +49,7 @@ class BorrowedTransaction:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
         """A savepoint: what the block wrote has been sent when it ends, and is undone when it raises."""
-        transaction = Transaction(self._kind, await self._session())
+        transaction = Transaction(self._tables, self._kind, await self._session())
         async with transaction.savepoint():
             yield transaction
 
@@ -56,7 +57,7 @@ class BorrowedTransaction:
         def usable() -> Connection:
             try:
                 connection = self._connect()
-                require_usable(connection, self._kind, self._name)
+                require_usable(connection, self._tables, self._kind, self._name)
             except exc.InvalidRequestError as error:
                 # It is closed, its transaction has failed or ended, or it has no database.
                 raise SessionRefusedError(self._name, str(error.args[0]).splitlines()[0]) from error

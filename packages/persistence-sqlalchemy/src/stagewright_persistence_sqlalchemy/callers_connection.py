@@ -5,9 +5,9 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from stagewright.errors import SessionRefusedError
-from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind, kind_of
 from stagewright_persistence_sqlalchemy.engine import PREPARED_SQLITE
+from stagewright_persistence_sqlalchemy.tables import Tables
 
 __all__ = ["require_usable"]
 
@@ -18,7 +18,7 @@ _PREPARE: Final = (
 _LEGACY_TRANSACTION_CONTROL: Final = -1
 
 
-def require_usable(connection: Connection, kind: DatabaseKind, name: str) -> None:
+def require_usable(connection: Connection, tables: Tables, kind: DatabaseKind, name: str) -> None:
     """Begin a transaction on the connection unless one is open, and see that it is one.
 
     Raises:
@@ -39,7 +39,7 @@ def require_usable(connection: Connection, kind: DatabaseKind, name: str) -> Non
             "its isolation level is AUTOCOMMIT, so there is no transaction to be a part of; use another one",
         )
     if kind.name == "sqlite":
-        _require_prepared(connection, name)
+        _require_prepared(connection, tables, name)
 
 
 def _is_of(kind: DatabaseKind, dialect_name: str) -> bool:
@@ -56,7 +56,7 @@ def _commits_each_statement(connection: Connection) -> bool:
     return str(level).upper() == "AUTOCOMMIT" or getattr(driver, "autocommit", None) is True
 
 
-def _require_prepared(connection: Connection, name: str) -> None:
+def _require_prepared(connection: Connection, tables: Tables, name: str) -> None:
     driver: Any = connection.connection.dbapi_connection
     driver = getattr(driver, "driver_connection", None) or driver
     if not _begins_by_itself(driver) and driver.in_transaction:

@@ -12,6 +12,7 @@ from stagewright.ports import Persistence
 from stagewright_persistence_sqlalchemy.borrowed_transaction import BorrowedTransaction
 from stagewright_persistence_sqlalchemy.database import Database
 from stagewright_persistence_sqlalchemy.rows import Row
+from stagewright_persistence_sqlalchemy.tables import Tables
 from stagewright_persistence_sqlalchemy.transaction import Transaction
 
 __all__ = ["Connection"]
@@ -36,6 +37,10 @@ class Connection:
     def database(self) -> Database:
         """The database it stands on."""
         return self._database
+
+    @property
+    def _tables(self) -> Tables:
+        return self._database.tables
 
     def transaction(self) -> AbstractAsyncContextManager[Self]:
         """Open a transaction, or a savepoint if this is inside one."""

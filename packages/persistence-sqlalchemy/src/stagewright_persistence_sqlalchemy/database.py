@@ -14,13 +14,14 @@ from stagewright.ports import Clock
 from stagewright.system import SystemClock
 from stagewright_persistence_sqlalchemy.asyncpg_sessions import AsyncpgSessions
 from stagewright_persistence_sqlalchemy.dialect import kind_of
-from stagewright_persistence_sqlalchemy.engine import PREPARED_FILE
+from stagewright_persistence_sqlalchemy.engine import PREPARED_FILE, names_of
 from stagewright_persistence_sqlalchemy.known_definitions import KnownDefinitions
 from stagewright_persistence_sqlalchemy.listening import Listener, listener_of
 from stagewright_persistence_sqlalchemy.mariadb_sessions import sqlalchemy_sessions
 from stagewright_persistence_sqlalchemy.rows import Row
 from stagewright_persistence_sqlalchemy.sessions import Sessions
 from stagewright_persistence_sqlalchemy.sqlite_sessions import SqliteSessions
+from stagewright_persistence_sqlalchemy.tables import tables_of
 from stagewright_persistence_sqlalchemy.transaction import Transaction
 from stagewright_persistence_sqlalchemy.work_channel import WorkChannel
 
@@ -43,6 +44,7 @@ class Database:
 
     Attributes:
         kind: What kind of database it is.
+        tables: Its tables, under the names that `create_engine` was given.
         sessions: How statements are sent.
         clock: The clock that was given.
         definitions: Definitions that are known to be stored; rows of that table never change.
@@ -59,11 +61,12 @@ class Database:
     ) -> None:
         self.engine = engine
         self.kind = kind_of(engine.dialect.name)
+        self.tables = tables_of(names_of(engine))
         self.clock: Clock = clock or SystemClock()
         self.sessions: Sessions = sessions or _sessions_of(engine)
         self.definitions = KnownDefinitions()
         self.work = WorkChannel()
-        self._listener = listener_of(listen_on or engine, self.sessions, self.work.tell)
+        self._listener = listener_of(listen_on or engine, self.sessions, self.tables, self.work.tell)
         self._failures = 0
 
     @property
@@ -104,7 +107,7 @@ class Database:
         """
         try:
             async with self.sessions.writing() as session:
-                transaction = Transaction(self.kind, session)
+                transaction = Transaction(self.tables, self.kind, session)
                 yield transaction
                 await transaction.flush(is_last=True)
         except TransientError:

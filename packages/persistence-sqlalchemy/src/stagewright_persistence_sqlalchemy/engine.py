@@ -4,16 +4,17 @@ import os
 import socket
 from typing import Any, Final
 
-from sqlalchemy import Engine, event
+from sqlalchemy import URL, Engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool, ConnectionPoolEntry, StaticPool
 
 from stagewright.errors import InvalidSettingError
 from stagewright_persistence_sqlalchemy.database_url import database_url, with_driver
+from stagewright_persistence_sqlalchemy.names import PLAIN_NAMES, Names
 from stagewright_persistence_sqlalchemy.pooler import mark_behind_pooler, notice_poolers
 from stagewright_persistence_sqlalchemy.sqlite_hints import pass_hints_on
-from stagewright_persistence_sqlalchemy.url_parameters import ConnectArguments, checked_parameters
+from stagewright_persistence_sqlalchemy.url_parameters import ConnectArguments, checked_parameters, names_in
 
 __all__ = [
     "LARGEST_STATEMENT",
@@ -23,6 +24,7 @@ __all__ = [
     "create_engine",
     "is_read_only",
     "lives_in_one_connection",
+    "names_of",
     "prepare_sqlite",
 ]
 
@@ -38,6 +40,9 @@ PREPARED_SQLITE: Final = "stagewright_prepared_sqlite"
 _READ_ONLY: Final = "stagewright_read_only"
 """The option of engines whose URL says that nothing is to be written."""
 
+_NAMES: Final = "stagewright_names"
+"""The option of engines that says what their tables are called."""
+
 _BUSY_TIMEOUT_MS: Final = 30_000
 _SILENCE: Final = (
     # Ask after 10 s without a word, three times in 15 s, and wait as long for what was sent to be received.
@@ -49,14 +54,22 @@ _SILENCE: Final = (
 
 
 def create_engine(
-    url: str, *, pool_size: int = 20, **options: Any
-) -> AsyncEngine:  # Any: SQLAlchemy's own options
+    url: str,
+    *,
+    pool_size: int = 20,
+    schema: str | None = None,
+    table_prefix: str | None = None,
+    **options: Any,  # Any: SQLAlchemy's own
+) -> AsyncEngine:
     """Make an engine.
 
     Args:
         url: Of an SQLite, PostgreSQL or MariaDB database; without a driver the installed one is chosen, asyncpg first.
             A file of SQLite with `?mode=ro` is opened for reading only.
         pool_size: How many connections are kept at the most.
+        schema: PostgreSQL's schema that Stagewright's tables are in, whatever the search path is; also as `?schema=`.
+            By default they are found along the search path.
+        table_prefix: What the name of everything that Stagewright makes begins with; also as `?table_prefix=`.
         options: Passed on to `create_async_engine`.
 
     Raises:
@@ -64,7 +77,24 @@ def create_engine(
         MissingDriverError: If no driver for the database is installed.
     """
     chosen = with_driver(database_url(url))
-    arguments = checked_parameters(chosen)
+    names = names_in(chosen, schema=schema, table_prefix=table_prefix)
+    engine = _engine_of(chosen, checked_parameters(chosen), pool_size, options)
+    engine.update_execution_options(**{_NAMES: names})
+    return engine
+
+
+def names_of(engine: AsyncEngine) -> Names:
+    """What the tables are called that are used on an engine."""
+    names: Names = engine.get_execution_options().get(_NAMES, PLAIN_NAMES)
+    return names
+
+
+def _engine_of(
+    chosen: URL,
+    arguments: ConnectArguments,
+    pool_size: int,
+    options: dict[str, Any],
+) -> AsyncEngine:
     if chosen.get_backend_name() != "sqlite":
         server = {"isolation_level": "READ COMMITTED", "pool_pre_ping": False, "pool_timeout": 30}
         engine = create_async_engine(chosen, pool_size=pool_size, max_overflow=0, **(server | options))
@@ -79,7 +109,7 @@ def create_engine(
         return engine
     if chosen.database in (None, "", ":memory:"):
         # One connection for all: another one would be another, empty database.
-        engine = create_async_engine(chosen, poolclass=StaticPool, **options)
+        engine = create_async_engine(chosen.set(query={}), poolclass=StaticPool, **options)
     else:
         # Whoever takes a connection ends its own transactions; a rollback for good measure would cost as much as one.
         marks = {PREPARED_FILE: True, _READ_ONLY: arguments.is_read_only}
@@ -119,6 +149,7 @@ def another_engine(engine: AsyncEngine) -> AsyncEngine:
     another = Engine(first.pool.recreate(), first.dialect, first.url)
     if first.dialect.name == "sqlite":
         _begin_at_once(another)
+    another.update_execution_options(**{_NAMES: names_of(engine)})
     return AsyncEngine(another)
 
 

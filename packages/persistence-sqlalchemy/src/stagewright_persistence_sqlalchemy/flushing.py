@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import ARRAY, ColumnElement, Executable, Table, Text, bindparam, func, null, select
+from sqlalchemy import ARRAY, ColumnElement, Executable, Text, bindparam, func, null, select
 
 from stagewright.errors import RecordNotFoundError, StaleVersionError, SupersededError
-from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
 from stagewright_persistence_sqlalchemy.pending_writes import ENTITIES, PendingWrites
 from stagewright_persistence_sqlalchemy.sessions import Session
@@ -28,22 +27,22 @@ from stagewright_persistence_sqlalchemy.statements.writes import (
     row_source,
     update_rows,
 )
+from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES, Tables, for_tables
 
-__all__ = ["CHANNEL", "flush"]
+__all__ = ["flush"]
 
-CHANNEL: Final = "stagewright_work"
-_SKIP_EXISTING: Final = frozenset({tables.logs.name})
+_SKIP_EXISTING: Final = frozenset({PLAIN_TABLES.logs.name})
 # A row comes after those that it refers to.
 _ORDER: Final = (
-    tables.definitions,
-    tables.runs,
-    tables.stages,
-    tables.steps,
-    tables.annotations,
-    tables.logs,
-    tables.outbox,
-    tables.idempotency_keys,
-    tables.blobs,
+    PLAIN_TABLES.definitions,
+    PLAIN_TABLES.runs,
+    PLAIN_TABLES.stages,
+    PLAIN_TABLES.steps,
+    PLAIN_TABLES.annotations,
+    PLAIN_TABLES.logs,
+    PLAIN_TABLES.outbox,
+    PLAIN_TABLES.idempotency_keys,
+    PLAIN_TABLES.blobs,
 )
 
 
@@ -74,11 +73,12 @@ Rows: TypeAlias = Sequence[Mapping[str, Any]]
 
 
 async def flush(
-    kind: DatabaseKind, session: Session, pending: PendingWrites, *, is_last: bool = False
+    tables: Tables, kind: DatabaseKind, session: Session, pending: PendingWrites, *, is_last: bool = False
 ) -> None:
     """Send all pending writes, and see that those with a guard took effect.
 
     Args:
+        tables: The tables.
         kind: The database.
         session: The transaction's connection.
         pending: The writes; none are left, but for notifications that come last.
@@ -96,14 +96,14 @@ async def flush(
         pending.topics.update(dict.fromkeys(topics))
         topics = []
     if kind.composes:
-        changed = await _send_composed(kind, session, writes, topics, is_last=is_last)
+        changed = await _send_composed(tables, kind, session, writes, topics, is_last=is_last)
     else:
-        changed = await _send_one_by_one(kind, session, writes, topics)
+        changed = await _send_one_by_one(tables, kind, session, writes, topics)
     for (write, rows), ids in zip(writes, changed, strict=True):
         if isinstance(write, _Update | _Acknowledge):
             refused = [row for row in rows if row["id"] not in ids]
             if refused:
-                await _explain(session, write, refused)
+                await _explain(tables, session, write, refused)
 
 
 def _writes(pending: PendingWrites) -> Iterable[tuple[Write, Rows]]:
@@ -124,6 +124,7 @@ def _writes(pending: PendingWrites) -> Iterable[tuple[Write, Rows]]:
 
 
 async def _send_composed(
+    tables: Tables,
     kind: DatabaseKind,
     session: Session,
     writes: Sequence[tuple[Write, Rows]],
@@ -133,7 +134,7 @@ async def _send_composed(
 ) -> list[set[str]]:
     # A notification says no more than that there is one: all topics of a transaction are one of them.
     shape = tuple((write, len(rows) == 1) for write, rows in writes)
-    statement = _composed(kind, shape, notifies=bool(topics))
+    statement = _composed(tables, kind, shape, notifies=bool(topics))
     parameters: dict[str, Any] = {"topic": topics[0]} if topics else {}
     for number, (write, rows) in enumerate(writes):
         if len(rows) == 1:
@@ -147,8 +148,10 @@ async def _send_composed(
     return [set(answers[0][f"ids{number}"] or ()) for number in range(len(writes))]
 
 
-@lru_cache(maxsize=512)
-def _composed(kind: DatabaseKind, shape: tuple[tuple[Write, bool], ...], *, notifies: bool) -> Executable:
+@for_tables(maxsize=512)
+def _composed(
+    tables: Tables, kind: DatabaseKind, shape: tuple[tuple[Write, bool], ...], *, notifies: bool
+) -> Executable:
     """One statement for these writes; its text depends on whether each is of one row, not on how many more there are.
 
     One row is the usual case, and cheaper as plain parameters than as arrays: for the driver, and for the planner.
@@ -163,11 +166,11 @@ def _composed(kind: DatabaseKind, shape: tuple[tuple[Write, bool], ...], *, noti
             source, rows = array_source(_types(write), prefix)
         guarded: Any = None
         if isinstance(write, _Acknowledge):
-            held, part = acknowledge_held_jobs(kind, source, _replaced(shape))
+            held, part = acknowledge_held_jobs(tables, kind, source, _replaced(tables, shape))
             guarded = held
         else:
-            part = _statement(kind, write, source, rows)
-        written = part.returning(_returned(write)).cte(f"part{number}")
+            part = _statement(tables, kind, write, source, rows)
+        written = part.returning(_returned(tables, write)).cte(f"part{number}")
         if isinstance(write, _Update):
             guarded = written
         ids: ColumnElement[Any] = null()
@@ -175,28 +178,38 @@ def _composed(kind: DatabaseKind, shape: tuple[tuple[Write, bool], ...], *, noti
             ids = select(func.array_agg(guarded.c.id, type_=ARRAY(Text()))).scalar_subquery()
         parts.append(written)
         changed.append(ids.label(f"ids{number}"))
-    told = [func.pg_notify(CHANNEL, bindparam("topic", type_=Text())).label("told")] if notifies else []
+    told = (
+        [func.pg_notify(tables.names.channel, bindparam("topic", type_=Text())).label("told")]
+        if notifies
+        else []
+    )
     return select(*changed, *told).add_cte(*parts)
 
 
-def _replaced(shape: tuple[tuple[Write, bool], ...]) -> ColumnElement[bool] | None:
+def _replaced(tables: Tables, shape: tuple[tuple[Write, bool], ...]) -> ColumnElement[bool] | None:
     """Whether a job gives its place to one that the same statement enqueues; None where it enqueues none."""
     for number, (write, is_single) in enumerate(shape):
         if isinstance(write, _Enqueue):
             columns = column_types_of(tables.jobs, ("run_id", "stage_id"))
-            return is_place_of(columns, f"w{number}_", is_single=is_single)
+            return is_place_of(tables, columns, f"w{number}_", is_single=is_single)
     return None
 
 
 async def _send_one_by_one(
-    kind: DatabaseKind, session: Session, writes: Sequence[tuple[Write, Rows]], topics: Sequence[str]
+    tables: Tables,
+    kind: DatabaseKind,
+    session: Session,
+    writes: Sequence[tuple[Write, Rows]],
+    topics: Sequence[str],
 ) -> list[set[str]]:
     statements: list[tuple[Executable, Sequence[Mapping[str, Any]]]] = []
     for write, rows in writes:
         names = [(f"p_{name}", name) for name in _columns(write)]
-        statements.append((_single(kind, write), [{p: row[name] for p, name in names} for row in rows]))
+        statements.append(
+            (_single(tables, kind, write), [{p: row[name] for p, name in names} for row in rows])
+        )
     if topics:
-        statements.append((raise_signal(kind), [{}]))
+        statements.append((raise_signal(tables, kind), [{}]))
     counts = await session.execute_all(statements)
     return [
         {row["id"] for row, count in zip(rows, changed, strict=True) if count and "id" in row}
@@ -204,32 +217,34 @@ async def _send_one_by_one(
     ]
 
 
-@lru_cache(maxsize=512)
-def _single(kind: DatabaseKind, write: Write) -> Executable:
-    statement: Executable = _statement(kind, write, row_source(_types(write)), None)
+@for_tables(maxsize=512)
+def _single(tables: Tables, kind: DatabaseKind, write: Write) -> Executable:
+    statement: Executable = _statement(tables, kind, write, row_source(_types(write)), None)
     return statement
 
 
-def _statement(kind: DatabaseKind, write: Write, source: Any, rows: Any) -> Any:  # Any: of every DML class
+def _statement(
+    tables: Tables, kind: DatabaseKind, write: Write, source: Any, rows: Any
+) -> Any:  # Any: of every DML class
     match write:
         case _Insert(name, columns):
-            table = _table(name)
+            table = tables.by_name[name]
             return insert_rows(kind, table, columns, source, rows, skip_existing=name in _SKIP_EXISTING)
         case _Update(name, columns):
-            return update_rows(_table(name), columns, source)
+            return update_rows(tables.by_name[name], columns, source)
         case _Acknowledge():
-            return updating_along(acknowledge_jobs(kind, source), "uq_job_queue_id")
+            return updating_along(acknowledge_jobs(tables, kind, source), "uq_job_queue_id")
         case _Enqueue():
-            return enqueue_jobs(kind, source, rows)
+            return enqueue_jobs(tables, kind, source, rows)
 
 
-def _returned(write: Write) -> ColumnElement[Any]:
+def _returned(tables: Tables, write: Write) -> ColumnElement[Any]:
     """The column that tells which rows were changed; of an insert nobody asks."""
     match write:
         case _Insert(name, _):
-            return next(iter(_table(name).primary_key)).label("id")
+            return next(iter(tables.by_name[name].primary_key)).label("id")
         case _Update(name, _):
-            return _table(name).c.id
+            return tables.by_name[name].c.id
         case _Acknowledge() | _Enqueue():
             return tables.jobs.c.id
 
@@ -238,13 +253,13 @@ def _returned(write: Write) -> ColumnElement[Any]:
 def _types(write: Write) -> Mapping[str, Any]:
     match write:
         case _Insert(name, columns):
-            return column_types_of(_table(name), columns)
+            return column_types_of(PLAIN_TABLES.by_name[name], columns)
         case _Update(name, columns):
-            return column_types_of(_table(name), ("id", *columns, "bumps", "expected_version"))
+            return column_types_of(PLAIN_TABLES.by_name[name], ("id", *columns, "bumps", "expected_version"))
         case _Acknowledge():
             return ACKNOWLEDGEMENT_COLUMNS
         case _Enqueue():
-            return column_types_of(tables.jobs, JOB_COLUMNS)
+            return column_types_of(PLAIN_TABLES.jobs, JOB_COLUMNS)
 
 
 @lru_cache(maxsize=512)
@@ -252,17 +267,13 @@ def _columns(write: Write) -> Sequence[str]:
     return tuple(_types(write))
 
 
-def _table(name: str) -> Table:
-    return tables.metadata.tables[name]
-
-
-async def _explain(session: Session, write: Write, rows: Rows) -> None:
+async def _explain(tables: Tables, session: Session, write: Write, rows: Rows) -> None:
     """Raise what it means that these rows were not changed. The transaction is rolled back by it."""
     match write:
         case _Acknowledge():
             raise SupersededError(", ".join(str(row["id"]) for row in rows))
         case _Update(name, _):
-            table = _table(name)
+            table = tables.by_name[name]
             found = await session.fetch(versions_of(table, len(rows)), _numbered_ids(rows))
             versions = {row["id"]: row["version"] for row in found}
             entity = ENTITIES.get(name, name)

@@ -90,7 +90,7 @@ class SqlHeartbeats:
             if self._database.kind.skips_locked:
                 return await _renew_free(self._database, session, leases)
             now = self._database.clock.now()
-            statement = statements.touch(self._database.kind)
+            statement = statements.touch(self._database.tables, self._database.kind)
             return [bool(await session.execute(statement, _fenced(lease) | {"now": now})) for lease in leases]
 
 
@@ -109,9 +109,11 @@ async def _renew_together(database: Database, session: Session, leases: Sequence
         "fence_deliveries": [lease.fence.deliveries for lease in leases],
     }
     parameters = {f"held_{name}": values for name, values in rows.items()}
-    await session.execute(statements.renew_leases(database.kind), parameters)
+    await session.execute(statements.renew_leases(database.tables, database.kind), parameters)
     # What somebody holds was passed over; whether it is owned is what is committed of it.
-    owned = {row["number"] for row in await session.fetch(statements.owned_leases(), parameters)}
+    owned = {
+        row["number"] for row in await session.fetch(statements.owned_leases(database.tables), parameters)
+    }
     return [number in owned for number in range(len(leases))]
 
 
@@ -124,11 +126,11 @@ async def _renew_free(database: Database, session: Session, leases: Sequence[Hel
             f"fence_started_at_{number}": lease.fence.started_at,
             f"fence_deliveries_{number}": lease.fence.deliveries,
         }
-    free = await session.fetch(statements.leased_jobs(len(leases), lock=True), parameters)
+    free = await session.fetch(statements.leased_jobs(database.tables, len(leases), lock=True), parameters)
     if free:
         positions = {f"position_{number}": row["position"] for number, row in enumerate(free)}
-        await session.execute(statements.renew_jobs(database.kind, len(free)), positions)
-    rows = await session.fetch(statements.leased_jobs(len(leases), lock=False), parameters)
+        await session.execute(statements.renew_jobs(database.tables, database.kind, len(free)), positions)
+    rows = await session.fetch(statements.leased_jobs(database.tables, len(leases), lock=False), parameters)
     owned = {(row["id"], row["started_at"], row["deliveries"]) for row in rows}
     return [(lease.job_id, lease.fence.started_at, lease.fence.deliveries) in owned for lease in leases]
 

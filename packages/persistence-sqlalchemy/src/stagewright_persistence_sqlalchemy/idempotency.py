@@ -32,7 +32,7 @@ class IdempotencyKeys(Connection):
         row = {"key": key, "command_type": command_type, "completed": False, "result": None}
         row |= taken | {"run_id": run_id}
         async with self._writing() as tx:
-            if await tx.execute(writes_at_once.insert_key(self._database.kind), row):
+            if await tx.execute(writes_at_once.insert_key(self._tables, self._database.kind), row):
                 return KeyAcquired()
             held = await self._held(tx, key, command_type)
             if held is None:
@@ -40,7 +40,7 @@ class IdempotencyKeys(Connection):
                 return KeyInProgress(None)
             if not held["completed"] and stale_after is not None and now - held["acquired_at"] >= stale_after:
                 seen = {"seen": held["acquired_at"]}
-                if await tx.execute(writes_at_once.take_over_key(), named | taken | seen):
+                if await tx.execute(writes_at_once.take_over_key(self._tables), named | taken | seen):
                     return KeyAcquired()
                 held = await self._held(tx, key, command_type)
             if held is None:
@@ -50,7 +50,9 @@ class IdempotencyKeys(Connection):
             return KeyInProgress(held["fingerprint"])
 
     async def _held(self, tx: Transaction, key: str, command_type: str) -> Row | None:
-        found = await tx.fetch(reads.idempotency_key(), {"key": key, "command_type": command_type})
+        found = await tx.fetch(
+            reads.idempotency_key(self._tables), {"key": key, "command_type": command_type}
+        )
         return found[0] if found else None
 
     async def complete_idempotency_key(
@@ -59,7 +61,9 @@ class IdempotencyKeys(Connection):
         """Store what the command answered, unless the key was taken over."""
         held = {"of_key": key, "of_type": command_type, "taken_at": taken_at}
         async with self._writing() as tx:
-            if await tx.execute(writes_at_once.complete_key(), held | {"result": result, "of_run": run_id}):
+            if await tx.execute(
+                writes_at_once.complete_key(self._tables), held | {"result": result, "of_run": run_id}
+            ):
                 return
             if await self._held(tx, key, command_type) is None:
                 raise RecordNotFoundError("idempotency key", key)
@@ -68,4 +72,4 @@ class IdempotencyKeys(Connection):
         """Forget a key that has no result, unless it was taken over."""
         held = {"of_key": key, "of_type": command_type, "taken_at": taken_at}
         async with self._writing() as tx:
-            await tx.execute(writes_at_once.release_key(), held)
+            await tx.execute(writes_at_once.release_key(self._tables), held)

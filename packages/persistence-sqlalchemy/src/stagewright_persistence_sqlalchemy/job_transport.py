@@ -54,24 +54,28 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
         wanted = {(job.run_id, job.stage_id): job for job in jobs}
         names = _stage_names(wanted)
         async with self._writing() as tx:
-            there = await tx.fetch(statements.jobs_of_stages(len(wanted)), names)
+            there = await tx.fetch(statements.jobs_of_stages(self._tables, len(wanted)), names)
             for key in wanted.keys() - {(row["run_id"], row["stage_id"]) for row in there}:
                 row = _new_row(wanted[key], self._database.clock.now())
-                await tx.execute(statements.enqueue_at_once(self._database.kind), row)
+                await tx.execute(statements.enqueue_at_once(self._tables, self._database.kind), row)
             if any(row["status"] not in (Status.PENDING, Status.RUNNING) for row in there):
                 await self._rouse(tx, wanted)
-            rows = await tx.fetch(statements.jobs_of_stages(len(wanted)), names)
+            rows = await tx.fetch(statements.jobs_of_stages(self._tables, len(wanted)), names)
         standing = {(row["run_id"], row["stage_id"]): job_of(row) for row in rows}
         return [standing[job.run_id, job.stage_id] for job in jobs]
 
     async def _rouse(self, tx: Transaction, wanted: Mapping[tuple[str, str], NewJob]) -> None:
         """Make jobs claimable that are there and that nobody holds."""
         now = self._database.clock.now()
-        resting = await tx.fetch(statements.lock_jobs_at_rest(len(wanted)), _stage_names(wanted))
+        resting = await tx.fetch(
+            statements.lock_jobs_at_rest(self._tables, len(wanted)), _stage_names(wanted)
+        )
         asleep = [row["position"] for row in resting if row["status"] == Status.SUSPENDED]
         if asleep:
             positions = {f"position_{number}": position for number, position in enumerate(asleep)}
-            await tx.execute(statements.wake_jobs(self._database.kind, len(asleep)), positions | {"now": now})
+            await tx.execute(
+                statements.wake_jobs(self._tables, self._database.kind, len(asleep)), positions | {"now": now}
+            )
         for row in resting:
             if row["status"] != Status.SUSPENDED:
                 tx.pending.enqueue(_new_row(wanted[row["run_id"], row["stage_id"]], now))
@@ -81,7 +85,7 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
         pairs = None if serves is None else [(pair.workflow_id, pair.version) for pair in serves]
         if limit < 1 or pairs == []:
             return []
-        statement = dequeue_jobs(self._database.kind, None if pairs is None else len(pairs))
+        statement = dequeue_jobs(self._tables, self._database.kind, None if pairs is None else len(pairs))
         parameters = {"by_worker": worker_id, "limit": limit, "now": self._database.clock.now()}
         async with self._writing() as tx:
             rows = await tx.take(statement, parameters | serves_parameters(pairs or []))
@@ -135,7 +139,9 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
         parameters = _fenced(job_id, fence) | {"now": self._database.clock.now()}
         async with self._writing() as tx:
             place = await self._place(tx, job_id)
-            return await tx.execute(statements.touch(self._database.kind), parameters | place) == 1
+            return (
+                await tx.execute(statements.touch(self._tables, self._database.kind), parameters | place) == 1
+            )
 
     def open_heartbeats(self) -> SqlHeartbeats | None:
         """A channel that renews leases from threads; None inside a transaction or for a database in memory."""
@@ -146,7 +152,7 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
         """End leases that were not renewed for longer than `threshold`."""
         parameters = self._age(threshold) | {"prefix": f"{_HEARTBEAT_LOST}: not renewed by worker "}
         async with self._writing() as tx:
-            rows = await tx.take(statements.release_stale(self._database.kind), parameters)
+            rows = await tx.take(statements.release_stale(self._tables, self._database.kind), parameters)
         jobs = _as_enqueued(rows)
         return LeaseSweep(
             released=tuple(job for job in jobs if job.status is Status.PENDING),
@@ -160,14 +166,14 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
         )
         parameters = self._age(absolute_timeout) | {"error": error}
         async with self._writing() as tx:
-            rows = await tx.take(statements.expire_runaway(self._database.kind), parameters)
+            rows = await tx.take(statements.expire_runaway(self._tables, self._database.kind), parameters)
         return _as_enqueued(rows)
 
     async def cancel_by_run(self, run_id: str) -> int:
         """Make a run's PENDING and SUSPENDED jobs CANCELLED, passing over those that are being claimed."""
         parameters = {"of_run": run_id, "now": self._database.clock.now()}
         async with self._writing() as tx:
-            return len(await tx.take(statements.cancel_by_run(self._database.kind), parameters))
+            return len(await tx.take(statements.cancel_by_run(self._tables, self._database.kind), parameters))
 
     async def delete_by_run_and_stages(self, run_id: str, stage_ids: Collection[str]) -> int:
         """Delete the jobs of these stages."""
@@ -175,11 +181,15 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
             return 0
         names = {f"item_{number}": stage_id for number, stage_id in enumerate(sorted(set(stage_ids)))}
         async with self._writing() as tx:
-            return await tx.execute(statements.delete_jobs(len(names)), names | {"run_id": run_id})
+            return await tx.execute(
+                statements.delete_jobs(self._tables, len(names)), names | {"run_id": run_id}
+            )
 
     async def get_jobs_by_run(self, run_id: str) -> list[JobRecord]:
         """All jobs of a run, by the time they were enqueued."""
-        return [job_of(row) for row in await self._fetch(statements.jobs_of_run(), {"run_id": run_id})]
+        return [
+            job_of(row) for row in await self._fetch(statements.jobs_of_run(self._tables), {"run_id": run_id})
+        ]
 
     async def list_jobs(self, query: JobQuery, *, limit: int, cursor: str | None = None) -> Page[JobRecord]:
         """Jobs by the time they were enqueued, the newest first."""
@@ -191,7 +201,7 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
             return Page(items=())
         given = {"run_id": query.run_id, "workflow_id": query.workflow_id, "before": before}
         wanted = {name: value for name, value in given.items() if value is not None}
-        statement = listed_jobs(statuses, tuple(wanted))
+        statement = listed_jobs(self._tables, statuses, tuple(wanted))
         rows = await self._fetch(statement, wanted | {"limit": limit + 1})
         shown = rows[:limit]
         return Page(
@@ -202,7 +212,7 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
     async def depth(self) -> int:
         """How many jobs are PENDING and due."""
         parameters = {"now": self._database.clock.now()}
-        rows = await self._fetch(statements.depth(self._database.kind), parameters)
+        rows = await self._fetch(statements.depth(self._tables, self._database.kind), parameters)
         return int(rows[0]["depth"])
 
     async def _acknowledge(self, job_id: str, fence: Fence | None, **values: Any) -> Acknowledgement:
@@ -217,7 +227,7 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
             self._transaction.pending.acknowledgements[job_id] = row
             return "acknowledged"
         async with self._writing() as tx:
-            statement = statements.acknowledge_at_once(self._database.kind)
+            statement = statements.acknowledge_at_once(self._tables, self._database.kind)
             place = await self._place(tx, job_id)
             changed = await tx.execute(statement, place | {f"p_{name}": value for name, value in row.items()})
             if changed:
@@ -230,7 +240,7 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
         """Where a job is, for databases where it isn't reached by its id."""
         if not self._database.kind.locks_entries:
             return {}
-        found = await tx.fetch(statements.place_of_job(), {"of_id": job_id})
+        found = await tx.fetch(statements.place_of_job(self._tables), {"of_id": job_id})
         return {"at_position": found[0]["position"] if found else None}
 
     def _age(self, age: timedelta) -> dict[str, Any]:

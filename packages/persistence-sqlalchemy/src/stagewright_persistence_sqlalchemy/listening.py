@@ -10,12 +10,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from stagewright_persistence_sqlalchemy.connecting import connected
 from stagewright_persistence_sqlalchemy.engine import another_engine
-from stagewright_persistence_sqlalchemy.flushing import CHANNEL
 from stagewright_persistence_sqlalchemy.mariadb_sessions import MariadbSession
 from stagewright_persistence_sqlalchemy.pooler import DEAF, is_behind_pooler
 from stagewright_persistence_sqlalchemy.rows import Row
 from stagewright_persistence_sqlalchemy.sessions import Sessions
 from stagewright_persistence_sqlalchemy.statements.signals import current_signal
+from stagewright_persistence_sqlalchemy.tables import Tables
 
 __all__ = ["Listener", "listener_of"]
 
@@ -97,14 +97,16 @@ class Listener:
         self._tell()
 
 
-def listener_of(engine: AsyncEngine, sessions: Sessions, tell: Callable[[], None]) -> Listener:
-    """The listener for an engine's database and driver."""
+def listener_of(
+    engine: AsyncEngine, sessions: Sessions, tables: Tables, tell: Callable[[], None]
+) -> Listener:
+    """The listener for an engine's database and driver; it hears what concerns these tables."""
     if engine.dialect.name == "sqlite":
-        return Listener(_counter_watch(sessions), tell)
+        return Listener(_counter_watch(sessions, tables), tell)
     if engine.dialect.name == "mariadb":
         # Of an engine of its own, as below.
-        return Listener(_mariadb_watch(another_engine(engine)), tell)
-    return Listener(_channel_watch(engine), tell)
+        return Listener(_mariadb_watch(another_engine(engine), tables), tell)
+    return Listener(_channel_watch(engine, tables.names.channel), tell)
 
 
 @asynccontextmanager
@@ -122,7 +124,7 @@ async def _connection_of_its_own(engine: AsyncEngine) -> AsyncIterator[AsyncConn
             await asyncio.shield(connection.invalidate())
 
 
-def _channel_watch(engine: AsyncEngine) -> _Watch:
+def _channel_watch(engine: AsyncEngine, channel: str) -> _Watch:
     # Of an engine of its own: a pool that work has exhausted must not make it deaf, nor it take work's only connection.
     own = another_engine(engine)
     listen = _listen_by_asyncpg if engine.dialect.driver == "asyncpg" else _listen_by_psycopg
@@ -138,17 +140,17 @@ def _channel_watch(engine: AsyncEngine) -> _Watch:
             is_told = is_behind_pooler(engine)
             if is_told:
                 raise ConnectionError(DEAF)
-            await listen((await connection.get_raw_connection()).driver_connection, begun, heard)
+            await listen((await connection.get_raw_connection()).driver_connection, channel, begun, heard)
 
     return watch
 
 
 async def _listen_by_asyncpg(
-    driver: Any, begun: Callable[[], None], heard: Callable[[], None]
+    driver: Any, channel: str, begun: Callable[[], None], heard: Callable[[], None]
 ) -> None:  # Any: asyncpg ships no types
     lost = asyncio.Event()
     driver.add_termination_listener(lambda _: lost.set())
-    await driver.add_listener(CHANNEL, lambda *_: heard())
+    await driver.add_listener(channel, lambda *_: heard())
     begun()
     while not driver.is_closed() and not lost.is_set():
         try:
@@ -160,10 +162,10 @@ async def _listen_by_asyncpg(
 
 
 async def _listen_by_psycopg(
-    driver: Any, begun: Callable[[], None], heard: Callable[[], None]
+    driver: Any, channel: str, begun: Callable[[], None], heard: Callable[[], None]
 ) -> None:  # Any: kept apart from the driver's own generics
     await driver.set_autocommit(True)
-    await driver.execute(f"LISTEN {CHANNEL}")
+    await driver.execute(f"LISTEN {channel}")
     begun()
     while True:
         async for _ in driver.notifies(timeout=_KEEP_ALIVE):
@@ -179,7 +181,7 @@ async def _answered(driver: Any) -> None:
         raise TimeoutError(f"the database didn't answer within {_KEEP_ALIVE:g} s") from error
 
 
-def _mariadb_watch(engine: AsyncEngine) -> _Watch:
+def _mariadb_watch(engine: AsyncEngine, tables: Tables) -> _Watch:
     async def watch(begun: Callable[[], None], heard: Callable[[], None]) -> None:
         async with _connection_of_its_own(engine) as connection:
             await connection.execution_options(isolation_level="AUTOCOMMIT")
@@ -188,7 +190,7 @@ def _mariadb_watch(engine: AsyncEngine) -> _Watch:
             async def look() -> list[Row]:
                 try:
                     async with asyncio.timeout(_KEEP_ALIVE):
-                        return await session.fetch(current_signal(), {})
+                        return await session.fetch(current_signal(tables), {})
                 except TimeoutError as error:
                     raise TimeoutError(f"the database didn't answer within {_KEEP_ALIVE:g} s") from error
 
@@ -197,10 +199,10 @@ def _mariadb_watch(engine: AsyncEngine) -> _Watch:
     return watch
 
 
-def _counter_watch(sessions: Sessions) -> _Watch:
+def _counter_watch(sessions: Sessions, tables: Tables) -> _Watch:
     async def look() -> list[Row]:
         async with sessions.reading() as session:
-            return await session.fetch(current_signal(), {})
+            return await session.fetch(current_signal(tables), {})
 
     async def watch(begun: Callable[[], None], heard: Callable[[], None]) -> None:
         await _watch_counter(look, begun, heard)

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from stagewright.errors import RecordNotFoundError
 from stagewright.records import EventRecord, NewEvent
-from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.connection import Connection
 from stagewright_persistence_sqlalchemy.rows import Row, event_of
 from stagewright_persistence_sqlalchemy.statements import outbox as statements
 from stagewright_persistence_sqlalchemy.statements import reads
+from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES, Tables
 from stagewright_persistence_sqlalchemy.transaction import Transaction
 
 __all__ = ["OutboxStores"]
@@ -33,13 +33,13 @@ class OutboxStores(Connection):
             last = await tx.next_sequences(Counter(event.run_id for event in events))
             for event in events:
                 last[event.run_id] += 1
-                tx.pending.insert(tables.outbox, _new_row(event, last[event.run_id]))
+                tx.pending.insert(PLAIN_TABLES.outbox, _new_row(event, last[event.run_id]))
 
     async def get_unpublished_outbox_events(self, limit: int) -> list[EventRecord]:
         """Up to `limit` pending events by run, the oldest first, and by sequence; nothing is claimed."""
         if limit < 1:
             return []
-        rows = await self._fetch(statements.pending_events(), {"limit": limit})
+        rows = await self._fetch(statements.pending_events(self._tables), {"limit": limit})
         return [event_of(row) for row in rows]
 
     async def claim_unpublished_outbox_events(
@@ -58,13 +58,13 @@ class OutboxStores(Connection):
             return []
         async with self._writing() as tx:
             heads = await tx.fetch(
-                statements.first_pending_events(), {"now": now, "token": token, "limit": limit}
+                statements.first_pending_events(self._tables), {"now": now, "token": token, "limit": limit}
             )
             if not heads:
                 return []
             head_of = {row["run_id"]: row["id"] for row in heads}
             wanted = _ids(list(head_of)) | {"limit": limit}
-            rows = await tx.fetch(statements.pending_events_of_runs(len(head_of)), wanted)
+            rows = await tx.fetch(statements.pending_events_of_runs(self._tables, len(head_of)), wanted)
             offered = _offered(head_of, rows, token, now)[:limit]
             if not offered:
                 return []
@@ -73,7 +73,10 @@ class OutboxStores(Connection):
                 "now": now,
                 "until": claimed_until,
             }
-            claimed = {row["id"] for row in await tx.take(statements.claim_events(len(offered)), parameters)}
+            claimed = {
+                row["id"]
+                for row in await tx.take(statements.claim_events(self._tables, len(offered)), parameters)
+            }
         return [event_of(row) for row in offered if row["id"] in claimed]
 
     async def renew_outbox_claim(
@@ -82,14 +85,15 @@ class OutboxStores(Connection):
         """Prolong the claim on a run's events; False if it has expired or belongs to another token."""
         parameters = {"of_run": run_id, "token": token, "now": now, "until": claimed_until}
         async with self._writing() as tx:
-            return await tx.execute(statements.renew_claim(), parameters) > 0
+            return await tx.execute(statements.renew_claim(self._tables), parameters) > 0
 
     async def release_outbox_events(self, event_ids: Sequence[str], *, token: str) -> None:
         """Give up the claim on these events."""
         if event_ids:
             async with self._writing() as tx:
                 await tx.execute(
-                    statements.release_events(len(event_ids)), _ids(event_ids) | {"token": token}
+                    statements.release_events(self._tables, len(event_ids)),
+                    _ids(event_ids) | {"token": token},
                 )
 
     async def mark_outbox_events_published(
@@ -102,7 +106,7 @@ class OutboxStores(Connection):
 
         async def mark() -> int:
             async with self._writing() as tx:
-                return await tx.execute(statements.mark_published(len(event_ids)), parameters)
+                return await tx.execute(statements.mark_published(self._tables, len(event_ids)), parameters)
 
         return await self._undisturbed(mark)
 
@@ -119,12 +123,12 @@ class OutboxStores(Connection):
         """Keep what the sink said, and offer the event again from `retry_at`."""
         parameters = _refusal(event_id, token, error, delivered_to, now) | {"again_at": retry_at}
         async with self._writing() as tx:
-            return await tx.execute(statements.record_refusal(for_good=False), parameters) > 0
+            return await tx.execute(statements.record_refusal(self._tables, for_good=False), parameters) > 0
 
     async def increment_outbox_retry_count(self, event_id: str) -> int:
         """Raise the event's retry count by one, and nothing else."""
         async with self._writing() as tx:
-            rows = await tx.take(statements.count_retry(), {"of_id": event_id})
+            rows = await tx.take(statements.count_retry(self._tables), {"of_id": event_id})
             if not rows:
                 raise RecordNotFoundError("event", event_id)
         return int(rows[0]["retry_count"])
@@ -135,7 +139,7 @@ class OutboxStores(Connection):
         """Keep what the sink said, and never offer the event again by itself."""
         parameters = _refusal(event_id, token, error, delivered_to, now)
         async with self._writing() as tx:
-            return await tx.execute(statements.record_refusal(for_good=True), parameters) > 0
+            return await tx.execute(statements.record_refusal(self._tables, for_good=True), parameters) > 0
 
     async def replay_dlq_events(self, limit: int) -> int:
         """Offer up to `limit` dead letters again, those that were given up first, and return how many."""
@@ -143,29 +147,31 @@ class OutboxStores(Connection):
         async with self._writing() as tx:
             while replayed < limit:
                 some = {"limit": min(limit - replayed, _AT_ONCE)}
-                dead = await tx.fetch(statements.dead_letters(), some)
+                dead = await tx.fetch(statements.dead_letters(self._tables), some)
                 if not dead:
                     break
-                await _hold(tx, sorted({row["run_id"] for row in dead}))
+                await _hold(self._tables, tx, sorted({row["run_id"] for row in dead}))
                 ids = [row["id"] for row in dead]
                 # Another replay may have been first by the time the runs are held.
-                replayed += await tx.execute(statements.replay_dead_letters(len(ids)), _ids(ids))
+                replayed += await tx.execute(
+                    statements.replay_dead_letters(self._tables, len(ids)), _ids(ids)
+                )
         return replayed
 
 
-async def _hold(tx: Transaction, run_ids: Sequence[str]) -> None:
+async def _hold(tables: Tables, tx: Transaction, run_ids: Sequence[str]) -> None:
     """Let nobody claim events of these runs, or append any, until this transaction ends.
 
     A claim that isn't committed can't be seen; whoever makes it holds the first pending event of its run.
     """
-    await tx.fetch(reads.lock_runs(len(run_ids)), _ids(run_ids))
+    await tx.fetch(reads.lock_runs(tables, len(run_ids)), _ids(run_ids))
     held: set[str] = set()
     while True:
-        heads = await tx.fetch(statements.heads_of_runs(len(run_ids)), _ids(run_ids))
+        heads = await tx.fetch(statements.heads_of_runs(tables, len(run_ids)), _ids(run_ids))
         others = sorted({row["id"] for row in heads} - held)
         if not others:
             return
-        await tx.fetch(statements.lock_events(len(others)), _ids(others))
+        await tx.fetch(statements.lock_events(tables, len(others)), _ids(others))
         held.update(others)
 
 

@@ -14,7 +14,7 @@ class ForeseesWorkRows(Connection):
 
     async def outlook(self, now: datetime) -> WorkOutlook:
         """What waits now and when the next job or stage is due."""
-        [row] = await self._fetch(current_outlook(), {"now": now})
+        [row] = await self._fetch(current_outlook(self._tables), {"now": now})
         return WorkOutlook(
             pending_runs=bool(row["pending_runs"]),
             running_runs=bool(row["running_runs"]),

@@ -7,12 +7,12 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy import Table
 
 from stagewright.errors import DuplicateRecordError, StaleVersionError
-from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.column_types import encoded
+from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
 
 __all__ = ["ENTITIES", "PendingWrites", "RowUpdate"]
 
-ENTITIES: Final = {tables.runs.name: "run", tables.stages.name: "stage"}
+ENTITIES: Final = {PLAIN_TABLES.runs.name: "run", PLAIN_TABLES.stages.name: "stage"}
 """What errors call the rows of tables whose rows have versions."""
 
 RowKey: TypeAlias = tuple[str, str]
@@ -39,7 +39,7 @@ class RowUpdate:
 
 @dataclass(slots=True)
 class PendingWrites:
-    """Everything that is to be sent at the next flush.
+    """Everything that is to be sent at the next flush; its tables are `PLAIN_TABLES`, whatever they are called.
 
     Attributes:
         inserts: New rows by table, in the order they came; each has all columns of its table.
@@ -113,7 +113,7 @@ class PendingWrites:
         key = row["run_id"], row["stage_id"]
         # The place of the dropped one isn't kept: a stage's later job is behind those that were enqueued meanwhile.
         self.enqueued.pop(key, None)
-        self.enqueued[key] = encoded(tables.jobs, row)
+        self.enqueued[key] = encoded(PLAIN_TABLES.jobs, row)
 
     def clear(self) -> None:
         """Forget everything: it was sent, or it was undone."""

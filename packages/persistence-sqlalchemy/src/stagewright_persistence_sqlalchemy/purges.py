@@ -23,17 +23,20 @@ class Purges(Connection):
         if limit < 1 or not named:
             return []
         parameters = named | {"before": older_than, "limit": limit}
-        return [run_of(row) for row in await self._fetch(deletions.runs_for_purge(len(named)), parameters)]
+        return [
+            run_of(row)
+            for row in await self._fetch(deletions.runs_for_purge(self._tables, len(named)), parameters)
+        ]
 
     async def has_pending_events(self, run_id: str) -> bool:
         """Whether an event of the run waits for the sink."""
-        return bool(await self._fetch(deletions.pending_event_of_run(), {"run_id": run_id}))
+        return bool(await self._fetch(deletions.pending_event_of_run(self._tables), {"run_id": run_id}))
 
     async def delete_run(self, run_id: str) -> None:
         """Delete a run with everything that belongs to it alone."""
         async with self._writing() as tx:
-            await tx.execute(deletions.delete_keys_of_run(), {"of_id": run_id})
-            await tx.execute(deletions.delete_run(), {"of_id": run_id})
+            await tx.execute(deletions.delete_keys_of_run(self._tables), {"of_id": run_id})
+            await tx.execute(deletions.delete_run(self._tables), {"of_id": run_id})
 
     async def put_tombstone(self, tombstone: Tombstone) -> None:
         """Keep a tombstone."""
@@ -45,7 +48,7 @@ class Purges(Connection):
             "created_at": tombstone.created_at,
         }
         async with self._writing() as tx:
-            await tx.execute(deletions.put_tombstone(self._database.kind), row)
+            await tx.execute(deletions.put_tombstone(self._tables, self._database.kind), row)
 
     async def list_tombstones(self, limit: int) -> list[Tombstone]:
         """Tombstones, the oldest first."""
@@ -59,10 +62,10 @@ class Purges(Connection):
                 stage_record_ids=tuple(row["stage_record_ids"]),
                 created_at=row["created_at"],
             )
-            for row in await self._fetch(deletions.all_tombstones(), {"limit": limit})
+            for row in await self._fetch(deletions.all_tombstones(self._tables), {"limit": limit})
         ]
 
     async def remove_tombstone(self, run_id: str) -> bool:
         """Forget a tombstone."""
         async with self._writing() as tx:
-            return await tx.execute(deletions.delete_tombstone(), {"of_id": run_id}) > 0
+            return await tx.execute(deletions.delete_tombstone(self._tables), {"of_id": run_id}) > 0

@@ -7,11 +7,12 @@ from sqlalchemy import PrimaryKeyConstraint, Table
 from sqlalchemy.schema import Column
 
 from stagewright_persistence_sqlalchemy.mariadb_types import TABLE_OPTIONS
+from stagewright_persistence_sqlalchemy.named_operations import NamedOperations
 
 __all__ = ["RepeatableOperations", "led_by", "remake_index"]
 
 
-class RepeatableOperations(Operations):
+class RepeatableOperations(NamedOperations):
     """Operations that may have been done already, by a migration that was interrupted before it was noted."""
 
     def create_table(self, table_name: str, *columns: Any, **options: Any) -> Table:
@@ -43,8 +44,10 @@ def led_by(op: Operations, first: str, columns: list[Any]) -> list[Any]:
 def remake_index(op: Operations, name: str, table: str, columns: list[str], **options: Any) -> None:
     """Make an index anew; on MariaDB at once, where a table that refers to another is never without one for that."""
     if op.get_context().dialect.name == "mariadb":
-        parts = f"DROP INDEX IF EXISTS {name}, ADD INDEX {name} ({', '.join(columns)})"
-        op.execute(f"ALTER TABLE {table} {parts}")
+        # In braces, what `execute` gives the names of a store.
+        index = "{prefix}" + name
+        parts = f"DROP INDEX IF EXISTS {index}, ADD INDEX {index} ({', '.join(columns)})"
+        op.execute(f"ALTER TABLE {{{table}}} {parts}")
         return
     op.drop_index(name, table)
     op.create_index(name, table, columns, **options)

@@ -17,10 +17,10 @@ from stagewright.records import (
     StepRecord,
 )
 from stagewright.status import Status
-from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.connection import Connection
 from stagewright_persistence_sqlalchemy.rows import event_of, log_of, run_of, stage_record_of, step_of
 from stagewright_persistence_sqlalchemy.statements import reads
+from stagewright_persistence_sqlalchemy.tables import Tables
 
 __all__ = ["RunReading"]
 
@@ -35,7 +35,7 @@ class RunReading(Connection):
         if not statuses:
             return Page(items=(), next_cursor=None)
         # Each status has its own range of an index; together they would be sorted, however many they are.
-        ranges = [_newest(query, status, before, limit + 1) for status in statuses]
+        ranges = [_newest(self._tables, query, status, before, limit + 1) for status in statuses]
         statement: Select[Any] = ranges[0]
         if len(ranges) > 1:
             found_runs = union_all(*(select(one.subquery()) for one in ranges)).subquery()
@@ -51,11 +51,14 @@ class RunReading(Connection):
 
     async def list_stages(self, run_id: str) -> list[StageRecord]:
         """The stages of a run, by execution group, then by stage number."""
-        return [stage_record_of(row) for row in await self._fetch(reads.stages_of_run(), {"run_id": run_id})]
+        return [
+            stage_record_of(row)
+            for row in await self._fetch(reads.stages_of_run(self._tables), {"run_id": run_id})
+        ]
 
     async def list_steps(self, run_id: str) -> list[StepRecord]:
         """The durable steps of a run, by the order of their stages, then by `seq`."""
-        steps, stages = tables.steps, tables.stages
+        steps, stages = self._tables.steps, self._tables.stages
         statement = (
             select(steps)
             .join(stages, stages.c.id == steps.c.stage_record_id)
@@ -68,8 +71,8 @@ class RunReading(Connection):
         self, run_id: str, *, level: LogLevel | None, limit: int, cursor: str | None
     ) -> Page[LogRecord]:
         """The log lines of a run, or those of one level, the oldest first."""
-        logs = tables.logs.c
-        statement = select(tables.logs).where(logs.run_id == run_id)
+        logs = self._tables.logs.c
+        statement = select(self._tables.logs).where(logs.run_id == run_id)
         if level is not None:
             statement = statement.where(logs.level == level)
         if cursor is not None:
@@ -87,9 +90,9 @@ class RunReading(Connection):
 
     async def list_events(self, run_id: str, *, after: int, limit: int) -> list[EventRecord]:
         """The events of a run with a sequence above `after`, published or not, by sequence."""
-        events = tables.outbox.c
+        events = self._tables.outbox.c
         statement = (
-            select(tables.outbox)
+            select(self._tables.outbox)
             .where(events.run_id == run_id, events.sequence > after)
             .order_by(events.sequence)
             .limit(limit)
@@ -105,7 +108,7 @@ def _lies_before(
 
 
 def _newest(
-    query: RunQuery, status: Status | None, before: tuple[datetime, str] | None, limit: int
+    tables: Tables, query: RunQuery, status: Status | None, before: tuple[datetime, str] | None, limit: int
 ) -> Select[Any]:
     """The newest runs of one status, or of any, that a query wants."""
     runs = tables.runs.c

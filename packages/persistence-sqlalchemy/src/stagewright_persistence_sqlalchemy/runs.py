@@ -18,7 +18,6 @@ from stagewright.records import (
     set_fields,
 )
 from stagewright.status import Status
-from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.connection import Connection
 from stagewright_persistence_sqlalchemy.rows import (
     Row,
@@ -31,6 +30,7 @@ from stagewright_persistence_sqlalchemy.rows import (
 )
 from stagewright_persistence_sqlalchemy.statements import deletions, reads, writes_at_once
 from stagewright_persistence_sqlalchemy.statements.claims import claim_pending_runs, serves_parameters
+from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
 
 __all__ = ["RunStores"]
 
@@ -43,24 +43,24 @@ class RunStores(Connection):
     async def create_run(self, run: RunRecord) -> None:
         """Insert a run."""
         async with self._writing() as tx:
-            tx.pending.insert(tables.runs, column_values(_fields(run)) | {"event_seq": 0})
+            tx.pending.insert(PLAIN_TABLES.runs, column_values(_fields(run)) | {"event_seq": 0})
             tx.know_sequence(run.id, 0)
 
     async def update_run(self, run_id: str, patch: RunPatch, *, expected_version: int | None = None) -> None:
         """Change the fields that the patch sets, and raise the version by one."""
         async with self._writing() as tx:
             tx.pending.update(
-                tables.runs, run_id, column_values(set_fields(patch)), expected_version=expected_version
+                PLAIN_TABLES.runs, run_id, column_values(set_fields(patch)), expected_version=expected_version
             )
 
     async def get_run(self, run_id: str) -> RunRecord | None:
         """The run, or None."""
-        found = await self._fetch(reads.run_by_id(), {"id": run_id})
+        found = await self._fetch(reads.run_by_id(self._tables), {"id": run_id})
         return run_of(found[0]) if found else None
 
     async def get_run_status(self, run_id: str) -> Status | None:
         """The run's status, or None."""
-        found = await self._fetch(reads.run_status(), {"id": run_id})
+        found = await self._fetch(reads.run_status(self._tables), {"id": run_id})
         return Status(found[0]["status"]) if found else None
 
     async def lock_runs(self, run_ids: Collection[str]) -> list[RunRecord]:
@@ -68,7 +68,7 @@ class RunStores(Connection):
         ids = {f"item_{number}": run_id for number, run_id in enumerate(sorted(set(run_ids)))}
         if not ids:
             return []
-        rows = await self._fetch(reads.lock_runs(len(ids)), ids)
+        rows = await self._fetch(reads.lock_runs(self._tables, len(ids)), ids)
         if self._transaction is not None:
             for row in rows:
                 self._transaction.know_sequence(row["id"], row["event_seq"])
@@ -85,7 +85,9 @@ class RunStores(Connection):
             # What is read after this is as new as the locks are.
             await self.lock_runs(run_ids)
             locks = False
-        rows = await self._fetch(reads.load_runs(self._database.kind, len(ids), lock=locks), ids)
+        rows = await self._fetch(
+            reads.load_runs(self._tables, self._database.kind, len(ids), lock=locks), ids
+        )
         if locks and tx is not None:
             for row in rows:
                 tx.know_sequence(row["r_id"], row["r_event_seq"])
@@ -100,7 +102,7 @@ class RunStores(Connection):
         pairs = None if serves is None else [(pair.workflow_id, pair.version) for pair in serves]
         if pairs == []:
             return []
-        statement = claim_pending_runs(None if pairs is None else len(pairs))
+        statement = claim_pending_runs(self._tables, None if pairs is None else len(pairs))
         async with self._writing() as tx:
             parameters = {"limit": limit, "now": now} | serves_parameters(pairs or [])
             rows = await tx.take(statement, parameters)
@@ -112,7 +114,7 @@ class RunStores(Connection):
     async def create_stage(self, stage: StoredStage) -> None:
         """Insert a stage."""
         async with self._writing() as tx:
-            tx.pending.insert(tables.stages, column_values(_fields(stage)))
+            tx.pending.insert(PLAIN_TABLES.stages, column_values(_fields(stage)))
 
     async def upsert_stage(self, stage: StoredStage) -> StoredStage:
         """Insert a stage, or write it over the one of that id that its run has, under the run's lock."""
@@ -122,13 +124,13 @@ class RunStores(Connection):
             if not await self._bound_to(tx).lock_runs((stage.run_id,)):
                 raise RecordNotFoundError("run", stage.run_id)
             given = column_values(_fields(stage))
-            there = await tx.fetch(reads.stage_by_name(), place)
+            there = await tx.fetch(reads.stage_by_name(self._tables), place)
             if there:
                 values = {name: value for name, value in given.items() if name not in _KEPT_BY_A_STAGE}
-                tx.pending.update(tables.stages, there[0]["id"], values)
+                tx.pending.update(PLAIN_TABLES.stages, there[0]["id"], values)
             else:
-                tx.pending.insert(tables.stages, given)
-            return stage_of((await tx.fetch(reads.stage_by_name(), place))[0])
+                tx.pending.insert(PLAIN_TABLES.stages, given)
+            return stage_of((await tx.fetch(reads.stage_by_name(self._tables), place))[0])
 
     async def update_stage(
         self, stage_record_id: str, patch: StagePatch, *, expected_version: int | None = None
@@ -136,27 +138,31 @@ class RunStores(Connection):
         """Change the fields that the patch sets, and raise the version by one."""
         async with self._writing() as tx:
             values = column_values(set_fields(patch))
-            tx.pending.update(tables.stages, stage_record_id, values, expected_version=expected_version)
+            tx.pending.update(PLAIN_TABLES.stages, stage_record_id, values, expected_version=expected_version)
 
     async def nudge_stage(self, stage_record_id: str, at: datetime) -> None:
         """Let a stage wait no longer than until `at`, without a new version."""
         async with self._writing() as tx:
-            if not await tx.execute(writes_at_once.nudge_stage(), {"of_id": stage_record_id, "at": at}):
+            if not await tx.execute(
+                writes_at_once.nudge_stage(self._tables), {"of_id": stage_record_id, "at": at}
+            ):
                 raise RecordNotFoundError("stage", stage_record_id)
 
     async def delete_stage(self, stage_record_id: str) -> None:
         """Delete a stage; its annotations stay."""
         async with self._writing() as tx:
-            await tx.execute(deletions.delete_stage(), {"of_id": stage_record_id})
+            await tx.execute(deletions.delete_stage(self._tables), {"of_id": stage_record_id})
 
     async def get_stage(self, run_id: str, stage_id: str) -> StoredStage | None:
         """The stage of that run, or None."""
-        found = await self._fetch(reads.stage_by_name(), {"run_id": run_id, "stage_id": stage_id})
+        found = await self._fetch(reads.stage_by_name(self._tables), {"run_id": run_id, "stage_id": stage_id})
         return stage_of(found[0]) if found else None
 
     async def get_stages_by_run(self, run_id: str) -> list[StoredStage]:
         """All stages of a run, by execution group, then by stage number."""
-        return [stage_of(row) for row in await self._fetch(reads.stages_of_run(), {"run_id": run_id})]
+        return [
+            stage_of(row) for row in await self._fetch(reads.stages_of_run(self._tables), {"run_id": run_id})
+        ]
 
     async def supports_definition_versioning(self) -> bool:
         """True."""
@@ -172,12 +178,12 @@ class RunStores(Connection):
         if known is not None:
             return known
         async with self._writing() as tx:
-            statement = writes_at_once.insert_definition(self._database.kind)
+            statement = writes_at_once.insert_definition(self._tables, self._database.kind)
             if await tx.execute(statement, column_values(_fields(definition))):
                 tx.new_definitions.remember(definition)
                 return definition
             key = {"workflow_id": definition.workflow_id, "version": definition.version}
-            stored = definition_of((await tx.fetch(reads.definition_by_key(), key))[0])
+            stored = definition_of((await tx.fetch(reads.definition_by_key(self._tables), key))[0])
         self._learn(stored)
         return stored
 
@@ -187,7 +193,7 @@ class RunStores(Connection):
         if known is not None:
             return known
         key = {"workflow_id": workflow_id, "version": version}
-        found = await self._fetch(reads.definition_by_key(), key)
+        found = await self._fetch(reads.definition_by_key(self._tables), key)
         if not found:
             return None
         stored = definition_of(found[0])
@@ -211,7 +217,9 @@ class RunStores(Connection):
         """How many runs there are of each workflow and version, by status."""
         given = {"workflow_id": workflow_id, "definition_version": definition_version}
         wanted = {name: value for name, value in given.items() if value is not None}
-        rows = await self._fetch(reads.runs_by_version(*wanted, only_active=only_active), wanted)
+        rows = await self._fetch(
+            reads.runs_by_version(self._tables, *wanted, only_active=only_active), wanted
+        )
         of_version: dict[tuple[str, str | None], list[Row]] = {}
         for row in rows:
             of_version.setdefault((row["workflow_id"], row["definition_version"]), []).append(row)
@@ -230,12 +238,12 @@ class RunStores(Connection):
         if lines:
             async with self._writing() as tx:
                 for line in lines:
-                    tx.pending.insert(tables.logs, column_values(_fields(line)), skip_existing=True)
+                    tx.pending.insert(PLAIN_TABLES.logs, column_values(_fields(line)), skip_existing=True)
 
     async def _load_after_waiting(self, rows: Sequence[Row]) -> list[LoadedRun]:
         runs = {row["r_id"]: row for row in rows}
         ids = {f"item_{number}": run_id for number, run_id in enumerate(runs)}
-        stages = await self._fetch(reads.stages_of_runs(len(ids)), ids)
+        stages = await self._fetch(reads.stages_of_runs(self._tables, len(ids)), ids)
         of_run: dict[str, list[StoredStage]] = {run_id: [] for run_id in runs}
         for row in stages:
             of_run[row["run_id"]].append(stage_of(row))

@@ -17,21 +17,23 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from stagewright_persistence_sqlalchemy.connecting import connected
 from stagewright_persistence_sqlalchemy.database_url import database_url, named_errors, shown
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind, kind_of
+from stagewright_persistence_sqlalchemy.engine import names_of
 from stagewright_persistence_sqlalchemy.errors import (
     DatabaseFileMissingError,
     DatabaseUnusableError,
     SchemaMissingError,
     SchemaOutdatedError,
 )
+from stagewright_persistence_sqlalchemy.named_operations import NamedOperations
+from stagewright_persistence_sqlalchemy.names import Names
 from stagewright_persistence_sqlalchemy.repeatable_operations import RepeatableOperations
+from stagewright_persistence_sqlalchemy.schema_making import make_schema, making_schema
 from stagewright_persistence_sqlalchemy.schema_state import VERSION_TABLE, SchemaState, state_of
+from stagewright_persistence_sqlalchemy.url_parameters import names_in
 
 __all__ = ["HEAD", "Upgrade", "check", "current", "sql", "upgrade", "upgrade_if_new"]
 
 _SCRIPTS: Final = ScriptDirectory(str(Path(__file__).parent / "migrations"))
-_LOCK: Final = 0x5374616765777269
-"""The key of PostgreSQL's advisory lock under which one process at a time changes the schema."""
-
 _LONGEST_TURN: Final = 86_400
 
 HEAD: Final = str(_SCRIPTS.get_current_head())
@@ -100,21 +102,26 @@ async def upgrade_if_new(engine: AsyncEngine) -> None:
     await check(engine)
 
 
-def sql(url: str) -> str:
+def sql(url: str, *, schema: str | None = None, table_prefix: str | None = None) -> str:
     """The statements that make the schema in an empty database, as text; no database is needed.
 
     Args:
-        url: Any URL of the kind of database; only its kind matters.
+        url: Any URL of the kind of database; its kind matters, and the names that it gives.
+        schema: As `create_engine` takes it.
+        table_prefix: The same.
 
     Raises:
-        InvalidSettingError: If it is no URL of SQLite, PostgreSQL or MariaDB.
+        InvalidSettingError: If it is no URL of SQLite, PostgreSQL or MariaDB, or a name can't be used.
     """
     written = io.StringIO()
-    kind = kind_of(database_url(url).get_backend_name())
+    parsed = database_url(url)
+    names = names_in(parsed, schema=schema, table_prefix=table_prefix)
+    kind = kind_of(parsed.get_backend_name())
     context = MigrationContext.configure(
         dialect_name=kind.name,
         opts=_options(
             kind,
+            names,
             as_sql=True,
             output_buffer=written,
             transactional_ddl=kind.rolls_ddl_back,
@@ -122,7 +129,9 @@ def sql(url: str) -> str:
         ),
     )
     with context.begin_transaction():
-        context.run_migrations(op=_operations(context))
+        if names.schema is not None:
+            context.impl.execute(making_schema(names.schema))
+        context.run_migrations(op=_operations(context, names))
     return written.getvalue()
 
 
@@ -133,30 +142,32 @@ async def _state(engine: AsyncEngine) -> SchemaState:
         return SchemaState.of_nothing()
     with named_errors(engine.url):
         async with connected(engine.execution_options(stagewright_reading=True)) as connection:
-            return await connection.run_sync(state_of)
+            return await connection.run_sync(state_of, names_of(engine))
 
 
 async def _upgrade(engine: AsyncEngine, *, only_if_new: bool) -> Upgrade:
     _check_file(engine)
+    names = names_of(engine)
     with named_errors(engine.url):
         async with connected(engine) as connection:
             if engine.dialect.name != "sqlite":
                 # Under a stricter level a process that has waited would still see the database as it was before.
                 await connection.execution_options(isolation_level="READ COMMITTED")
-            async with _turn(connection), connection.begin():
+            async with _turn(connection, names), connection.begin():
                 if engine.dialect.name == "postgresql":
-                    await connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
-                before = await connection.run_sync(state_of)
+                    await connection.execute(select(func.pg_advisory_xact_lock(names.schema_lock)))
+                before = await connection.run_sync(state_of, names)
                 try:
                     before.check(shown(engine.url), HEAD)
                 except (SchemaMissingError, SchemaOutdatedError):
                     if before.is_empty or not only_if_new:
-                        await connection.run_sync(_migrate)
+                        await make_schema(connection, names, shown(engine.url))
+                        await connection.run_sync(_migrate, names)
     return Upgrade(before.version, HEAD)
 
 
 @asynccontextmanager
-async def _turn(connection: AsyncConnection) -> AsyncIterator[None]:
+async def _turn(connection: AsyncConnection, names: Names) -> AsyncIterator[None]:
     """Wait until no other process changes the schema, where a lock of the transaction's wouldn't do.
 
     On MariaDB a transaction ends with the first table that it makes; on SQLite it began with the lock.
@@ -165,7 +176,8 @@ async def _turn(connection: AsyncConnection) -> AsyncIterator[None]:
         yield
         return
     # Its name is one for the whole server, and no longer than 64 characters.
-    name = func.concat("stagewright_schema_", func.md5(func.database()))
+    place = func.concat(func.database(), f"/{names.table_prefix}" if names.table_prefix else "")
+    name = func.concat("stagewright_schema_", func.md5(place))
     await connection.execute(select(func.get_lock(name, _LONGEST_TURN)))
     await connection.commit()
     try:
@@ -177,24 +189,25 @@ async def _turn(connection: AsyncConnection) -> AsyncIterator[None]:
             await connection.commit()
 
 
-def _migrate(connection: Connection) -> None:
-    context = MigrationContext.configure(connection, opts=_options(kind_of(connection.dialect.name)))
+def _migrate(connection: Connection, names: Names) -> None:
+    context = MigrationContext.configure(connection, opts=_options(kind_of(connection.dialect.name), names))
     # Migrations get their operations as an argument: Alembic's own proxy is one for the whole process.
-    context.run_migrations(op=_operations(context))
+    context.run_migrations(op=_operations(context, names))
 
 
-def _operations(context: MigrationContext) -> Operations:
+def _operations(context: MigrationContext, names: Names) -> Operations:
     is_mariadb = context.dialect.name == "mariadb"
-    return RepeatableOperations(context) if is_mariadb else Operations(context)
+    return RepeatableOperations(context, names) if is_mariadb else NamedOperations(context, names)
 
 
-def _options(kind: DatabaseKind, **more: Any) -> dict[str, Any]:  # Any: Alembic's options
+def _options(kind: DatabaseKind, names: Names, **more: Any) -> dict[str, Any]:  # Any: Alembic's options
     def steps(heads: Any, context: MigrationContext) -> Any:
         return _SCRIPTS._upgrade_revs("head", heads)
 
     # MariaDB has one name for primary keys, and Alembic gives its table's another.
     is_named = kind.name != "mariadb"
-    return {"version_table": VERSION_TABLE, "version_table_pk": is_named, "fn": steps, **more}
+    table = {"version_table": names.of(VERSION_TABLE), "version_table_schema": names.schema}
+    return {**table, "version_table_pk": is_named, "fn": steps, **more}
 
 
 def _check_file(engine: AsyncEngine) -> None:

@@ -1,18 +1,17 @@
 """Durable steps in an SQL database."""
 
 from collections.abc import Collection, Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 from sqlalchemy import Delete, Select, Text, bindparam, delete, select
 
 from stagewright.errors import DuplicateRecordError
 from stagewright.records import StepExpectation, StepOwner, StepPatch, StepRecord, set_fields
-from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.connection import Connection
 from stagewright_persistence_sqlalchemy.rows import column_values, step_of
 from stagewright_persistence_sqlalchemy.statements.reads import numbered
 from stagewright_persistence_sqlalchemy.statements.writes_at_once import insert_step
+from stagewright_persistence_sqlalchemy.tables import Tables, for_tables
 from stagewright_persistence_sqlalchemy.taking import taking_matching
 
 __all__ = ["SqlAlchemyStepLedger"]
@@ -25,12 +24,17 @@ class SqlAlchemyStepLedger(Connection):
 
     async def get(self, stage_record_id: str, step_id: str) -> StepRecord | None:
         """The step, or None."""
-        found = await self._fetch(_one(), {"stage_record_id": stage_record_id, "step_id": step_id})
+        found = await self._fetch(
+            _one(self._tables), {"stage_record_id": stage_record_id, "step_id": step_id}
+        )
         return step_of(found[0]) if found else None
 
     async def list(self, stage_record_id: str) -> list[StepRecord]:
         """All steps of a stage record, by `seq`, then by id."""
-        return [step_of(row) for row in await self._fetch(_all(), {"stage_record_id": stage_record_id})]
+        return [
+            step_of(row)
+            for row in await self._fetch(_all(self._tables), {"stage_record_id": stage_record_id})
+        ]
 
     async def claim(self, record: StepRecord) -> tuple[bool, StepRecord]:
         """Insert a step if its stage record has none of that id."""
@@ -38,9 +42,9 @@ class SqlAlchemyStepLedger(Connection):
         key = {"stage_record_id": record.stage_record_id, "step_id": record.step_id}
         async with self._writing() as tx:
             for _ in range(_TRIES):
-                if await tx.execute(insert_step(self._database.kind), values):
+                if await tx.execute(insert_step(self._tables, self._database.kind), values):
                     return True, record
-                standing = await tx.fetch(_one(), key)
+                standing = await tx.fetch(_one(self._tables), key)
                 if standing:
                     return False, step_of(standing[0])
                 # Somebody has deleted between the two what stood in the way.
@@ -50,7 +54,7 @@ class SqlAlchemyStepLedger(Connection):
         self, record_id: str, expectation: StepExpectation, patch: StepPatch
     ) -> tuple[bool, StepRecord | None]:
         """Change a step if it is as expected, atomically."""
-        steps = tables.steps.c
+        steps = self._tables.steps.c
         wanted = [steps.id == record_id, steps.status == expectation.status]
         if expectation.attempt is not None:
             wanted.append(steps.attempt == expectation.attempt)
@@ -60,7 +64,7 @@ class SqlAlchemyStepLedger(Connection):
             changed = await tx.take(taking, {})
             if changed:
                 return True, step_of(changed[0])
-            current = await tx.fetch(_by_id(), {"id": record_id})
+            current = await tx.fetch(_by_id(self._tables), {"id": record_id})
             return False, step_of(current[0]) if current else None
 
     async def clear(self, stage_record_id: str) -> None:
@@ -71,7 +75,9 @@ class SqlAlchemyStepLedger(Connection):
         """Delete the steps of a stage record but for those in `keep`."""
         kept: dict[str, Any] = {f"item_{number}": step_id for number, step_id in enumerate(sorted(set(keep)))}
         async with self._writing() as tx:
-            await tx.execute(_clear_except(len(kept)), kept | {"stage_record_id": stage_record_id})
+            await tx.execute(
+                _clear_except(self._tables, len(kept)), kept | {"stage_record_id": stage_record_id}
+            )
 
 
 def _columns(values: Mapping[str, Any]) -> dict[str, Any]:  # Any: a record's fields have many types
@@ -83,8 +89,8 @@ def _columns(values: Mapping[str, Any]) -> dict[str, Any]:  # Any: a record's fi
     return columns
 
 
-@lru_cache(maxsize=1)
-def _one() -> Select[Any]:
+@for_tables(maxsize=1)
+def _one(tables: Tables) -> Select[Any]:
     steps = tables.steps.c
     return select(tables.steps).where(
         steps.stage_record_id == bindparam("stage_record_id", type_=Text()),
@@ -92,13 +98,13 @@ def _one() -> Select[Any]:
     )
 
 
-@lru_cache(maxsize=1)
-def _by_id() -> Select[Any]:
+@for_tables(maxsize=1)
+def _by_id(tables: Tables) -> Select[Any]:
     return select(tables.steps).where(tables.steps.c.id == bindparam("id", type_=Text()))
 
 
-@lru_cache(maxsize=1)
-def _all() -> Select[Any]:
+@for_tables(maxsize=1)
+def _all(tables: Tables) -> Select[Any]:
     steps = tables.steps.c
     return (
         select(tables.steps)
@@ -107,8 +113,8 @@ def _all() -> Select[Any]:
     )
 
 
-@lru_cache(maxsize=64)
-def _clear_except(count: int) -> Delete:
+@for_tables(maxsize=64)
+def _clear_except(tables: Tables, count: int) -> Delete:
     steps = tables.steps.c
     statement = delete(tables.steps).where(
         steps.stage_record_id == bindparam("stage_record_id", type_=Text())

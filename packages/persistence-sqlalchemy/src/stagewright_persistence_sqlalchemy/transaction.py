@@ -7,7 +7,6 @@ from typing import Any
 from sqlalchemy import Executable
 
 from stagewright.errors import DeadlockError, RecordNotFoundError
-from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
 from stagewright_persistence_sqlalchemy.flushing import flush
 from stagewright_persistence_sqlalchemy.known_definitions import KnownDefinitions
@@ -15,6 +14,7 @@ from stagewright_persistence_sqlalchemy.pending_writes import PendingWrites
 from stagewright_persistence_sqlalchemy.rows import Row
 from stagewright_persistence_sqlalchemy.sessions import Session
 from stagewright_persistence_sqlalchemy.statements.reads import lock_event_sequences
+from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES, Tables
 from stagewright_persistence_sqlalchemy.taking import Taking
 
 __all__ = ["Transaction"]
@@ -29,8 +29,9 @@ class Transaction:
         new_definitions: Definitions that it inserted; known to be stored once it has committed.
     """
 
-    def __init__(self, kind: DatabaseKind, session: Session) -> None:
+    def __init__(self, tables: Tables, kind: DatabaseKind, session: Session) -> None:
         self.pending = PendingWrites()
+        self._tables = tables
         self._kind = kind
         self._session = session
         self._sequences: dict[str, int] = {}
@@ -71,7 +72,7 @@ class Transaction:
             notifies = bool(self.pending.topics)
             self._has_sent = True
             with self._spoiling():
-                await flush(self._kind, self._session, self.pending, is_last=is_last)
+                await flush(self._tables, self._kind, self._session, self.pending, is_last=is_last)
             self.has_notified = self.has_notified or notifies
 
     def check_usable(self) -> None:
@@ -95,7 +96,7 @@ class Transaction:
         unknown = sorted(run_id for run_id in counts if run_id not in self._sequences)
         if unknown:
             names = {f"item_{number}": run_id for number, run_id in enumerate(unknown)}
-            for row in await self.fetch(lock_event_sequences(len(unknown)), names):
+            for row in await self.fetch(lock_event_sequences(self._tables, len(unknown)), names):
                 self._sequences[row["id"]] = row["event_seq"]
         before = {}
         for run_id, count in counts.items():
@@ -104,7 +105,7 @@ class Transaction:
                 raise RecordNotFoundError("run", run_id)
             before[run_id] = last
             self._sequences[run_id] = last + count
-            self.pending.update(tables.runs, run_id, {"event_seq": last + count}, bumps=0)
+            self.pending.update(PLAIN_TABLES.runs, run_id, {"event_seq": last + count}, bumps=0)
         return before
 
     @asynccontextmanager

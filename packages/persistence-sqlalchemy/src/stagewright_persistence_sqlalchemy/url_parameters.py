@@ -1,4 +1,4 @@
-"""What follows `?` in a database's URL: libpq's words, asyncpg's for the same, `pgbouncer`, MariaDB's, `mode=ro`."""
+"""What follows `?` in a database's URL: names, libpq's words, asyncpg's for them, `pgbouncer`, MariaDB's, `mode=ro`."""
 
 import shlex
 from collections.abc import Mapping
@@ -10,9 +10,10 @@ from sqlalchemy import URL
 
 from stagewright.errors import InvalidSettingError
 from stagewright.plugins.adapters import redacted
+from stagewright_persistence_sqlalchemy.names import Names, checked_names
 from stagewright_persistence_sqlalchemy.pooler import UNPREPARED
 
-__all__ = ["ConnectArguments", "checked_parameters"]
+__all__ = ["ConnectArguments", "checked_parameters", "names_in"]
 
 # `host` and `port` are SQLAlchemy's way to name several servers.
 _AS_THEY_ARE: Final = (
@@ -24,6 +25,7 @@ _AS_THEY_ARE: Final = (
     "prepared_statement_cache_size",
 )
 _POOLER: Final = "pgbouncer"
+_NAMES: Final = ("schema", "table_prefix")
 _OF_MARIADB: Final = ("connect_timeout", "ssl", "ssl_ca", "ssl_cert", "ssl_key", "unix_socket")
 # Times are in UTC and nothing is cut to fit, whatever the server says; what an update sets, it sets at once. That
 # something is there already, or was named in vain, is worth no note.
@@ -81,10 +83,10 @@ def checked_parameters(url: URL) -> ConnectArguments:
     pooler = _pooler(url)
     unprepared = UNPREPARED[url.get_driver_name()] if pooler else {}
     if url.get_driver_name() != "asyncpg":
-        return ConnectArguments((_POOLER,), unprepared, pooler=pooler)
+        return ConnectArguments((*_NAMES, _POOLER), unprepared, pooler=pooler)
     for name in url.query:
-        if name not in (*_AS_THEY_ARE, *_TRANSLATED, _POOLER):
-            usable = ", ".join(sorted((*_AS_THEY_ARE, *_TRANSLATED, _POOLER)))
+        if name not in (*_AS_THEY_ARE, *_TRANSLATED, *_NAMES, _POOLER):
+            usable = ", ".join(sorted((*_AS_THEY_ARE, *_TRANSLATED, *_NAMES, _POOLER)))
             problem = (
                 f"asyncpg takes {usable}; with postgresql+psycopg:// every parameter of libpq can be used"
             )
@@ -105,7 +107,25 @@ def checked_parameters(url: URL) -> ConnectArguments:
                 arguments["timeout"] = _seconds(url, text)
             case _:
                 settings |= _settings(url, text)
-    return ConnectArguments((*_TRANSLATED, _POOLER), arguments, settings, pooler=pooler)
+    return ConnectArguments((*_TRANSLATED, *_NAMES, _POOLER), arguments, settings, pooler=pooler)
+
+
+def names_in(url: URL, *, schema: str | None = None, table_prefix: str | None = None) -> Names:
+    """The names that a URL's parameters `schema` and `table_prefix` give, or else the arguments.
+
+    Raises:
+        InvalidSettingError: If one of them can't be used, or both ways give different ones.
+    """
+    chosen = {}
+    for name, given in zip(_NAMES, (schema, table_prefix), strict=True):
+        value = url.query.get(name)
+        written = value if value is None or isinstance(value, str) else value[-1]
+        if written is not None and given is not None and given != written:
+            raise InvalidSettingError(
+                name, given, f"is {written!r} in the URL; say it in one of the two places"
+            )
+        chosen[name] = given if written is None else written
+    return checked_names(url.get_backend_name(), **chosen)
 
 
 def _pooler(url: URL) -> bool | None:
@@ -117,9 +137,10 @@ def _pooler(url: URL) -> bool | None:
 
 def _of_sqlite(url: URL) -> ConnectArguments:
     for name, value in url.query.items():
-        if (name, value) != ("mode", "ro"):
-            raise _unusable(url, name, "SQLite takes mode=ro, which opens a file for reading, and no other")
-    if not url.query:
+        if name not in _NAMES and (name, value) != ("mode", "ro"):
+            problem = "SQLite takes mode=ro, which opens a file for reading, and table_prefix, and no other"
+            raise _unusable(url, name, problem)
+    if "mode" not in url.query:
         return ConnectArguments()
     if url.database in (None, "", ":memory:"):
         raise _unusable(url, "mode", "there is nothing to read in a new database in memory")
@@ -129,8 +150,8 @@ def _of_sqlite(url: URL) -> ConnectArguments:
 
 def _of_mariadb(url: URL) -> ConnectArguments:
     for name in url.query:
-        if name not in _OF_MARIADB:
-            raise _unusable(url, name, f"MariaDB takes {', '.join(_OF_MARIADB)}")
+        if name not in (*_OF_MARIADB, *_NAMES):
+            raise _unusable(url, name, f"MariaDB takes {', '.join((*_OF_MARIADB, 'table_prefix'))}")
     arguments: dict[str, Any] = {
         "init_command": _MARIADB_SESSION,
         "binary_prefix": True,

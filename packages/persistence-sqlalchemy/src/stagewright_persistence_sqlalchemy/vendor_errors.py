@@ -20,13 +20,14 @@ from stagewright.errors import (
 from stagewright_persistence_sqlalchemy import mariadb_errors
 from stagewright_persistence_sqlalchemy.errors import ValueTooLargeError
 
-__all__ = ["refusal_of", "translated_commit_errors", "translated_errors"]
+__all__ = ["is_forbidden", "refusal_of", "translated_commit_errors", "translated_errors"]
 
 _DEADLOCK: Final = "40P01"
 _UNIQUE: Final = "23505"
 _FOREIGN_KEY: Final = "23503"
 _READ_ONLY: Final = "25006"
 _FAILED: Final = "25P02"
+_FORBIDDEN: Final = "42501"
 _SQLITE_READ_ONLY: Final = frozenset({8})
 _REFUSED_STATES: Final = frozenset(
     {
@@ -80,6 +81,11 @@ def translated_commit_errors() -> Iterator[None]:
         if _is_connection_loss(error.__cause__) and not _was_unsent(error.__cause__):
             raise OutcomeUnknownError(str(error)) from error.__cause__
         raise
+
+
+def is_forbidden(error: BaseException) -> bool:
+    """Whether an error says that PostgreSQL's login has no right to what it tried."""
+    return _sqlstate(error) == _FORBIDDEN
 
 
 def refusal_of(error: BaseException) -> str | None:

@@ -11,12 +11,15 @@ from stagewright_persistence_sqlalchemy.connection import Connection
 from stagewright_persistence_sqlalchemy.rows import Row, run_of, stage_of
 from stagewright_persistence_sqlalchemy.statements import waiting_stages as statements
 from stagewright_persistence_sqlalchemy.statements.claims import serves_parameters
+from stagewright_persistence_sqlalchemy.tables import Tables
 
 __all__ = ["WaitingStages"]
 
 
 class _Candidates(Protocol):
-    def __call__(self, pairs: int | None, *, lock: bool, without: int = 0) -> Executable: ...
+    def __call__(
+        self, tables: Tables, /, pairs: int | None, *, lock: bool, without: int = 0
+    ) -> Executable: ...
 
 
 class WaitingStages(Connection):
@@ -42,13 +45,13 @@ class WaitingStages(Connection):
         if limit < 1 or pairs == []:
             return []
         parameters = {"before": before, "limit": limit, "after": after or ""} | serves_parameters(pairs or [])
-        statement = statements.stuck_runs(None if pairs is None else len(pairs))
+        statement = statements.stuck_runs(self._tables, None if pairs is None else len(pairs))
         return [run_of(row) for row in await self._fetch(statement, parameters)]
 
     async def _waiting(
         self,
         candidates: _Candidates,
-        current: Callable[[int], Executable],
+        current: Callable[[Tables, int], Executable],
         before: datetime,
         limit: int,
         serves: Serves,
@@ -59,7 +62,7 @@ class WaitingStages(Connection):
         locks = self._transaction is not None
         if locks and not self._database.kind.locks_joined:
             return await self._of_free_runs(candidates, current, before, limit, pairs)
-        statement = candidates(None if pairs is None else len(pairs), lock=locks)
+        statement = candidates(self._tables, None if pairs is None else len(pairs), lock=locks)
         parameters: dict[str, Any] = {"before": before, "limit": limit} | serves_parameters(pairs or [])
         found = await self._fetch(statement, parameters)
         if found and locks and self._database.kind.skips_locked:
@@ -70,7 +73,7 @@ class WaitingStages(Connection):
     async def _of_free_runs(
         self,
         candidates: _Candidates,
-        current: Callable[[int], Executable],
+        current: Callable[[Tables, int], Executable],
         before: datetime,
         limit: int,
         pairs: list[tuple[str, str]] | None,
@@ -79,13 +82,15 @@ class WaitingStages(Connection):
         given: dict[str, Any] = {"before": before, "limit": limit} | serves_parameters(pairs or [])
         held: list[str] = []
         while True:
-            statement = candidates(None if pairs is None else len(pairs), lock=False, without=len(held))
+            statement = candidates(
+                self._tables, None if pairs is None else len(pairs), lock=False, without=len(held)
+            )
             without = {f"without_{number}": run_id for number, run_id in enumerate(held)}
             found = await self._fetch(statement, given | without)
             if not found:
                 return []
             run_ids = sorted({row["run_id"] for row in found})
-            locking = statements.lock_running_runs(len(run_ids))
+            locking = statements.lock_running_runs(self._tables, len(run_ids))
             locked = {row["id"] for row in await self._fetch(locking, _named(run_ids))}
             free = await self._still(current, [row for row in found if row["run_id"] in locked], before)
             if free:
@@ -93,13 +98,15 @@ class WaitingStages(Connection):
             held += run_ids
 
     async def _still(
-        self, current: Callable[[int], Executable], found: Sequence[Row], before: datetime
+        self, current: Callable[[Tables, int], Executable], found: Sequence[Row], before: datetime
     ) -> list[Row]:
         """Those of the stages that are still to be found, as they are now, in the same order."""
         if not found:
             return []
         places = {row["id"]: place for place, row in enumerate(found)}
-        still = await self._fetch(current(len(found)), _named(list(places)) | {"before": before})
+        still = await self._fetch(
+            current(self._tables, len(found)), _named(list(places)) | {"before": before}
+        )
         return sorted(still, key=lambda row: places[row["id"]])
 
 

@@ -1,7 +1,6 @@
 """Claiming runs, jobs and events: whoever takes a row locks it, and passes over rows that others hold."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -20,10 +19,10 @@ from sqlalchemy import (
     true,
 )
 
-from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.column_types import Moment
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
 from stagewright_persistence_sqlalchemy.statements.paths import along
+from stagewright_persistence_sqlalchemy.tables import Tables, for_tables
 from stagewright_persistence_sqlalchemy.taking import Taking, taking_chosen
 
 __all__ = ["any_of", "claim_pending_runs", "dequeue_jobs", "is_served", "serves_parameters"]
@@ -62,8 +61,8 @@ def is_served(table: Table, pairs: int | None) -> ColumnElement[bool] | None:
     return any_of(rows)
 
 
-@lru_cache(maxsize=64)
-def claim_pending_runs(pairs: int | None) -> Taking:
+@for_tables(maxsize=64)
+def claim_pending_runs(tables: Tables, pairs: int | None) -> Taking:
     """Make PENDING runs RUNNING: higher priority first, then the older, then the smaller id."""
     runs = tables.runs
     now = bindparam("now", type_=Moment())
@@ -74,7 +73,7 @@ def claim_pending_runs(pairs: int | None) -> Taking:
         .limit(bindparam("limit", type_=Integer()))
         .with_for_update(skip_locked=True)
         # By itself it takes all PENDING runs out of the index by status, and sorts them.
-        .with_hint(runs, "INDEXED BY ix_workflow_runs_pending", "sqlite")
+        .with_hint(runs, f"INDEXED BY {tables.names.of('ix_workflow_runs_pending')}", "sqlite")
     )
     served = is_served(runs, pairs)
     if served is not None:
@@ -88,8 +87,8 @@ def claim_pending_runs(pairs: int | None) -> Taking:
     return taking_chosen(along(chosen, runs, "ix_workflow_runs_pending"), runs.c.id, changes, list(runs.c))
 
 
-@lru_cache(maxsize=64)
-def dequeue_jobs(kind: DatabaseKind, pairs: int | None) -> Taking:
+@for_tables(maxsize=64)
+def dequeue_jobs(tables: Tables, kind: DatabaseKind, pairs: int | None) -> Taking:
     """Make due PENDING jobs RUNNING under a worker: higher priority first, then the earlier enqueued."""
     jobs = tables.jobs
     now = kind.now(bindparam("now", type_=Moment()))

@@ -1,6 +1,5 @@
 """Deleting rows, and with them what the database deletes or empties because it refers to them."""
 
-from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
@@ -18,10 +17,10 @@ from sqlalchemy import (
     union_all,
 )
 
-from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.column_types import Moment
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
 from stagewright_persistence_sqlalchemy.statements.reads import numbered
+from stagewright_persistence_sqlalchemy.tables import Tables, for_tables
 
 __all__ = [
     "all_tombstones",
@@ -35,35 +34,35 @@ __all__ = [
 ]
 
 
-@lru_cache(maxsize=1)
-def delete_stage() -> Delete:
+@for_tables(maxsize=1)
+def delete_stage(tables: Tables) -> Delete:
     """Delete a stage; annotations that were made in it refer to nothing then."""
     return delete(tables.stages).where(tables.stages.c.id == bindparam("of_id", type_=Text()))
 
 
-@lru_cache(maxsize=1)
-def delete_run() -> Delete:
+@for_tables(maxsize=1)
+def delete_run(tables: Tables) -> Delete:
     """Delete a run with its stages, signals, log lines, annotations and events."""
     return delete(tables.runs).where(tables.runs.c.id == bindparam("of_id", type_=Text()))
 
 
-@lru_cache(maxsize=1)
-def delete_keys_of_run() -> Delete:
+@for_tables(maxsize=1)
+def delete_keys_of_run(tables: Tables) -> Delete:
     """Delete the idempotency keys that name a run."""
     keys = tables.idempotency_keys
     return delete(keys).where(keys.c.run_id == bindparam("of_id", type_=Text()))
 
 
-@lru_cache(maxsize=8)
-def runs_for_purge(count: int) -> Select[Any]:
+@for_tables(maxsize=8)
+def runs_for_purge(tables: Tables, count: int) -> Select[Any]:
     """Runs of so many statuses that ended before and have told everything, the first to end first."""
     runs = tables.runs.c
     before = bindparam("before", type_=Moment())
     # Either part is found in its order by the index of ends, which no condition on both columns is.
     by_change = and_(runs.completed_at.is_(None), runs.updated_at <= before)
     parts = (
-        _told_runs(count, runs.completed_at <= before, runs.completed_at).subquery("with_an_end"),
-        _told_runs(count, by_change, runs.updated_at).subquery("without_an_end"),
+        _told_runs(tables, count, runs.completed_at <= before, runs.completed_at).subquery("with_an_end"),
+        _told_runs(tables, count, by_change, runs.updated_at).subquery("without_an_end"),
     )
     ended = union_all(*(select(part) for part in parts)).subquery("ended")
     return (
@@ -73,7 +72,9 @@ def runs_for_purge(count: int) -> Select[Any]:
     )
 
 
-def _told_runs(count: int, ended: ColumnElement[bool], ended_at: ColumnElement[Any]) -> Select[Any]:
+def _told_runs(
+    tables: Tables, count: int, ended: ColumnElement[bool], ended_at: ColumnElement[Any]
+) -> Select[Any]:
     runs, outbox = tables.runs, tables.outbox
     untold = exists().where(outbox.c.run_id == runs.c.id, outbox.c.pending)
     return (
@@ -84,16 +85,16 @@ def _told_runs(count: int, ended: ColumnElement[bool], ended_at: ColumnElement[A
     )
 
 
-@lru_cache(maxsize=1)
-def pending_event_of_run() -> Select[Any]:
+@for_tables(maxsize=1)
+def pending_event_of_run(tables: Tables) -> Select[Any]:
     """An event of a run that waits for the sink."""
     outbox = tables.outbox.c
     waits = select(outbox.id).where(outbox.run_id == bindparam("run_id", type_=Text()), outbox.pending)
     return waits.limit(1)
 
 
-@lru_cache(maxsize=8)
-def put_tombstone(kind: DatabaseKind) -> Executable:
+@for_tables(maxsize=8)
+def put_tombstone(tables: Tables, kind: DatabaseKind) -> Executable:
     """Keep a tombstone, in the place of the one that its run had."""
     columns = tables.tombstones.c
     values = {column.name: bindparam(column.name, type_=column.type) for column in columns}
@@ -105,15 +106,15 @@ def put_tombstone(kind: DatabaseKind) -> Executable:
     return kept
 
 
-@lru_cache(maxsize=1)
-def all_tombstones() -> Select[Any]:
+@for_tables(maxsize=1)
+def all_tombstones(tables: Tables) -> Select[Any]:
     """Tombstones, the oldest first."""
     tombstones = tables.tombstones
     ordered = select(tombstones).order_by(tombstones.c.created_at, tombstones.c.run_id)
     return ordered.limit(bindparam("limit"))
 
 
-@lru_cache(maxsize=1)
-def delete_tombstone() -> Delete:
+@for_tables(maxsize=1)
+def delete_tombstone(tables: Tables) -> Delete:
     """Forget a tombstone."""
     return delete(tables.tombstones).where(tables.tombstones.c.run_id == bindparam("of_id", type_=Text()))

@@ -1,6 +1,5 @@
 """Jobs by id and by run, and their leases."""
 
-from functools import lru_cache
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -24,7 +23,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.column_types import Moment
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
 from stagewright_persistence_sqlalchemy.statements.claims import any_of
@@ -39,6 +37,7 @@ from stagewright_persistence_sqlalchemy.statements.writes import (
     row_source,
 )
 from stagewright_persistence_sqlalchemy.statements.writes_at_once import insert_absent
+from stagewright_persistence_sqlalchemy.tables import Tables, for_tables
 from stagewright_persistence_sqlalchemy.taking import Taking, taking_chosen
 
 __all__ = [
@@ -71,15 +70,15 @@ def _now(kind: DatabaseKind) -> ColumnElement[Any]:
     return kind.now(bindparam("now", type_=Moment()))
 
 
-@lru_cache(maxsize=8)
-def acknowledge_at_once(kind: DatabaseKind) -> Executable:
+@for_tables(maxsize=8)
+def acknowledge_at_once(tables: Tables, kind: DatabaseKind) -> Executable:
     """Settle one job."""
-    settled = acknowledge_jobs(kind, row_source(ACKNOWLEDGEMENT_COLUMNS))
-    return _at_place(settled) if kind.locks_entries else settled
+    settled = acknowledge_jobs(tables, kind, row_source(ACKNOWLEDGEMENT_COLUMNS))
+    return _at_place(tables, settled) if kind.locks_entries else settled
 
 
-@lru_cache(maxsize=8)
-def touch(kind: DatabaseKind) -> Executable:
+@for_tables(maxsize=8)
+def touch(tables: Tables, kind: DatabaseKind) -> Executable:
     """Renew a lease under its fence."""
     jobs = tables.jobs.c
     held = update(tables.jobs).where(
@@ -89,17 +88,17 @@ def touch(kind: DatabaseKind) -> Executable:
         jobs.deliveries == bindparam("fence_deliveries", type_=Integer()),
     )
     renewed = held.values(locked_at=_now(kind))
-    return _at_place(renewed) if kind.locks_entries else renewed
+    return _at_place(tables, renewed) if kind.locks_entries else renewed
 
 
-@lru_cache(maxsize=1)
-def place_of_job() -> Select[Any]:
+@for_tables(maxsize=1)
+def place_of_job(tables: Tables) -> Select[Any]:
     """The position of a job; not locked, and so no more than where to look."""
     jobs = tables.jobs.c
     return select(jobs.position).where(jobs.id == bindparam("of_id", type_=Text()))
 
 
-def _at_place(changed: Update) -> Update:
+def _at_place(tables: Tables, changed: Update) -> Update:
     """A change of a job that is reached by its position: whoever replaces it has its row before it changes its id."""
     at = bindparam("at_position", type_=BigInteger())
     return updating_along(changed.where(tables.jobs.c.position == at), PRIMARY)
@@ -113,7 +112,7 @@ _LEASES: Final[dict[str, TypeEngine[Any]]] = {
 }
 
 
-def _under_lease() -> tuple[Source, Any, ColumnElement[bool]]:
+def _under_lease(tables: Tables) -> tuple[Source, Any, ColumnElement[bool]]:
     """Many leases, as arrays, and the condition that a job is owned under one of them."""
     jobs = tables.jobs.c
     lease, rows = array_source(_LEASES, "held_")
@@ -126,11 +125,11 @@ def _under_lease() -> tuple[Source, Any, ColumnElement[bool]]:
     return lease, rows, owned
 
 
-@lru_cache(maxsize=8)
-def renew_leases(kind: DatabaseKind) -> Executable:
+@for_tables(maxsize=8)
+def renew_leases(tables: Tables, kind: DatabaseKind) -> Executable:
     """Renew many leases under their fences, but for those of jobs that somebody holds."""
     jobs = tables.jobs.c
-    _, rows, owned = _under_lease()
+    _, rows, owned = _under_lease(tables)
     held = (
         select(jobs.position)
         .select_from(rows)
@@ -142,8 +141,8 @@ def renew_leases(kind: DatabaseKind) -> Executable:
     return renewed.values(locked_at=_now(kind))
 
 
-@lru_cache(maxsize=64)
-def leased_jobs(count: int, *, lock: bool) -> Executable:
+@for_tables(maxsize=64)
+def leased_jobs(tables: Tables, count: int, *, lock: bool) -> Executable:
     """The jobs that are owned under so many leases; with `lock` those that nobody holds, which are locked by this."""
     jobs = tables.jobs.c
     owned = [
@@ -159,23 +158,23 @@ def leased_jobs(count: int, *, lock: bool) -> Executable:
     return along(found.with_for_update(skip_locked=True), tables.jobs, _BY_ID) if lock else found
 
 
-@lru_cache(maxsize=64)
-def renew_jobs(kind: DatabaseKind, count: int) -> Executable:
+@for_tables(maxsize=64)
+def renew_jobs(tables: Tables, kind: DatabaseKind, count: int) -> Executable:
     """Renew the leases of so many jobs, which are locked."""
     positions = [bindparam(f"position_{number}", type_=BigInteger()) for number in range(count)]
     renewed = update(tables.jobs).where(tables.jobs.c.position.in_(positions))
     return renewed.values(locked_at=_now(kind))
 
 
-@lru_cache(maxsize=1)
-def owned_leases() -> Select[Any]:
+@for_tables(maxsize=1)
+def owned_leases(tables: Tables) -> Select[Any]:
     """The numbers of those leases whose delivery owns its job."""
-    lease, rows, owned = _under_lease()
+    lease, rows, owned = _under_lease(tables)
     return select(lease["number"]).select_from(rows, tables.jobs).where(owned)
 
 
-@lru_cache(maxsize=8)
-def release_stale(kind: DatabaseKind) -> Taking:
+@for_tables(maxsize=8)
+def release_stale(tables: Tables, kind: DatabaseKind) -> Taking:
     """End leases that were not renewed in time: PENDING again, or FAILED when the budget is spent."""
     jobs = tables.jobs.c
     lost = (
@@ -198,8 +197,8 @@ def release_stale(kind: DatabaseKind) -> Taking:
     return taking_chosen(along(lost, tables.jobs, _BY_LEASE), jobs.position, changes, list(jobs))
 
 
-@lru_cache(maxsize=8)
-def expire_runaway(kind: DatabaseKind) -> Taking:
+@for_tables(maxsize=8)
+def expire_runaway(tables: Tables, kind: DatabaseKind) -> Taking:
     """Fail jobs that were delivered too long ago."""
     jobs = tables.jobs.c
     late = (
@@ -218,8 +217,8 @@ def expire_runaway(kind: DatabaseKind) -> Taking:
     return taking_chosen(along(late, tables.jobs, _BY_LEASE), jobs.position, changes, list(jobs))
 
 
-@lru_cache(maxsize=8)
-def cancel_by_run(kind: DatabaseKind) -> Taking:
+@for_tables(maxsize=8)
+def cancel_by_run(tables: Tables, kind: DatabaseKind) -> Taking:
     """Cancel a run's waiting jobs, but for those that a claimer is taking."""
     jobs = tables.jobs.c
     waiting = (
@@ -235,8 +234,8 @@ def cancel_by_run(kind: DatabaseKind) -> Taking:
     return taking_chosen(along(waiting, tables.jobs, _BY_STAGE), jobs.position, changes, [jobs.position])
 
 
-@lru_cache(maxsize=64)
-def delete_jobs(count: int) -> Executable:
+@for_tables(maxsize=64)
+def delete_jobs(tables: Tables, count: int) -> Executable:
     """Delete the jobs of so many stages of a run."""
     jobs = tables.jobs.c
     return delete(tables.jobs).where(
@@ -244,51 +243,51 @@ def delete_jobs(count: int) -> Executable:
     )
 
 
-@lru_cache(maxsize=1)
-def jobs_of_run() -> Select[Any]:
+@for_tables(maxsize=1)
+def jobs_of_run(tables: Tables) -> Select[Any]:
     """The jobs of a run, by the time they were enqueued."""
     jobs = tables.jobs.c
     return select(tables.jobs).where(jobs.run_id == bindparam("run_id", type_=Text())).order_by(jobs.position)
 
 
-def _of_stages(count: int) -> ColumnElement[bool]:
+def _of_stages(tables: Tables, count: int) -> ColumnElement[bool]:
     jobs = tables.jobs.c
     named = zip(numbered(count, "run"), numbered(count, "stage"), strict=True)
     return any_of([and_(jobs.run_id == run_id, jobs.stage_id == stage_id) for run_id, stage_id in named])
 
 
-@lru_cache(maxsize=64)
-def jobs_of_stages(count: int) -> Select[Any]:
+@for_tables(maxsize=64)
+def jobs_of_stages(tables: Tables, count: int) -> Select[Any]:
     """The jobs of so many stages of runs."""
-    return select(tables.jobs).where(_of_stages(count))
+    return select(tables.jobs).where(_of_stages(tables, count))
 
 
-@lru_cache(maxsize=64)
-def lock_jobs_at_rest(count: int) -> Executable:
+@for_tables(maxsize=64)
+def lock_jobs_at_rest(tables: Tables, count: int) -> Executable:
     """Those of so many stages' jobs that nobody can claim or has claimed; one that somebody holds is passed over."""
     resting = tables.jobs.c.status.not_in([literal("PENDING"), literal("RUNNING")])
     found = select(tables.jobs.c.position, tables.jobs.c.run_id, tables.jobs.c.stage_id, tables.jobs.c.status)
-    named = found.where(_of_stages(count), resting).with_for_update(skip_locked=True)
+    named = found.where(_of_stages(tables, count), resting).with_for_update(skip_locked=True)
     return along(named, tables.jobs, _BY_STAGE)
 
 
-@lru_cache(maxsize=64)
-def wake_jobs(kind: DatabaseKind, count: int) -> Executable:
+@for_tables(maxsize=64)
+def wake_jobs(tables: Tables, kind: DatabaseKind, count: int) -> Executable:
     """Make so many SUSPENDED jobs, which are locked, PENDING and due at once."""
     positions = [bindparam(f"position_{number}", type_=BigInteger()) for number in range(count)]
     woken = update(tables.jobs).where(tables.jobs.c.position.in_(positions))
     return woken.values(status="PENDING", due_at=None, updated_at=_now(kind))
 
 
-@lru_cache(maxsize=8)
-def enqueue_at_once(kind: DatabaseKind) -> Executable:
+@for_tables(maxsize=8)
+def enqueue_at_once(tables: Tables, kind: DatabaseKind) -> Executable:
     """Enqueue a job unless its stage has one by now."""
     statement: Executable = insert_absent(kind, tables.jobs, list(JOB_COLUMNS))
     return statement
 
 
-@lru_cache(maxsize=8)
-def depth(kind: DatabaseKind) -> Select[Any]:
+@for_tables(maxsize=8)
+def depth(tables: Tables, kind: DatabaseKind) -> Select[Any]:
     """How many jobs are PENDING and due."""
     jobs = tables.jobs.c
     due = or_(jobs.due_at.is_(None), jobs.due_at <= _now(kind))

@@ -1,6 +1,5 @@
 """The delivering side of the outbox; whoever holds a run's first pending event has the run."""
 
-from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
@@ -19,10 +18,10 @@ from sqlalchemy import (
     update,
 )
 
-from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.column_types import ExactJson, Moment
 from stagewright_persistence_sqlalchemy.statements.paths import PRIMARY, along, updating_along
 from stagewright_persistence_sqlalchemy.statements.reads import numbered
+from stagewright_persistence_sqlalchemy.tables import Tables, for_tables
 from stagewright_persistence_sqlalchemy.taking import Taking, taking_matching
 
 __all__ = [
@@ -45,12 +44,12 @@ _NOW = bindparam("now", type_=Moment())
 _TOKEN = bindparam("token", type_=Text())
 
 
-def _is_free() -> ColumnElement[bool]:
+def _is_free(tables: Tables) -> ColumnElement[bool]:
     outbox = tables.outbox.c
     return or_(outbox.claim_token.is_(None), outbox.claim_token == _TOKEN, outbox.claimed_until <= _NOW)
 
 
-def _is_first() -> ColumnElement[bool]:
+def _is_first(tables: Tables) -> ColumnElement[bool]:
     """Whether no event of the same run waits before this one."""
     outbox, earlier = tables.outbox.c, tables.outbox.alias("earlier").c
     return ~exists().where(
@@ -58,15 +57,15 @@ def _is_first() -> ColumnElement[bool]:
     )
 
 
-@lru_cache(maxsize=1)
-def pending_events() -> Select[Any]:
+@for_tables(maxsize=1)
+def pending_events(tables: Tables) -> Select[Any]:
     """Pending events, those of the run first whose first one is the oldest, and by sequence."""
     outbox, waiting = tables.outbox, tables.outbox.alias("waiting")
     limit = bindparam("limit", type_=Integer())
     # More runs than events aren't wanted.
     heads = (
         select(outbox.c.run_id, outbox.c.occurred_at)
-        .where(tables.is_pending(), _is_first())
+        .where(tables.is_pending(), _is_first(tables))
         .order_by(outbox.c.occurred_at, outbox.c.run_id)
         .limit(limit)
         .cte("heads")
@@ -80,14 +79,14 @@ def pending_events() -> Select[Any]:
     )
 
 
-@lru_cache(maxsize=1)
-def first_pending_events() -> Executable:
+@for_tables(maxsize=1)
+def first_pending_events(tables: Tables) -> Executable:
     """The first pending event of each run that may be taken now, the oldest first; they are locked by this."""
     outbox = tables.outbox
     due = or_(outbox.c.retry_at.is_(None), outbox.c.retry_at <= _NOW)
     first = (
         select(outbox.c.run_id, outbox.c.id)
-        .where(tables.is_pending(), _is_first(), _is_free(), due)
+        .where(tables.is_pending(), _is_first(tables), _is_free(tables), due)
         .order_by(outbox.c.occurred_at, outbox.c.run_id)
         .limit(bindparam("limit", type_=Integer()))
         .with_for_update(skip_locked=True)
@@ -95,8 +94,8 @@ def first_pending_events() -> Executable:
     return along(first, outbox, "ix_outbox_events_pending")
 
 
-@lru_cache(maxsize=128)
-def pending_events_of_runs(count: int) -> Executable:
+@for_tables(maxsize=128)
+def pending_events_of_runs(tables: Tables, count: int) -> Executable:
     """The first pending events of so many runs, up to a limit for each, and all claimed ones, by run and sequence."""
     outbox = tables.outbox
     place = func.row_number().over(partition_by=outbox.c.run_id, order_by=outbox.c.sequence).label("place")
@@ -112,17 +111,17 @@ def pending_events_of_runs(count: int) -> Executable:
     )
 
 
-@lru_cache(maxsize=256)
-def claim_events(count: int) -> Taking:
+@for_tables(maxsize=256)
+def claim_events(tables: Tables, count: int) -> Taking:
     """Claim those of so many events that nobody else has claimed meanwhile; answers with their ids."""
     outbox = tables.outbox.c
-    free = (outbox.id.in_(numbered(count)), outbox.pending, _is_free())
+    free = (outbox.id.in_(numbered(count)), outbox.pending, _is_free(tables))
     claimed = ((outbox.claim_token, _TOKEN), (outbox.claimed_until, bindparam("until", type_=Moment())))
     return taking_matching(free, outbox.id, claimed, [outbox.id])
 
 
-@lru_cache(maxsize=1)
-def renew_claim() -> Update:
+@for_tables(maxsize=1)
+def renew_claim(tables: Tables) -> Update:
     """Prolong a claim that hasn't expired."""
     outbox = tables.outbox.c
     held = update(tables.outbox).where(
@@ -135,46 +134,46 @@ def renew_claim() -> Update:
     return updating_along(renewed, "uq_outbox_events_run_id_sequence")
 
 
-def _held(count: int) -> ColumnElement[bool]:
+def _held(tables: Tables, count: int) -> ColumnElement[bool]:
     outbox = tables.outbox.c
     return and_(outbox.id.in_(numbered(count)), outbox.pending, outbox.claim_token == _TOKEN)
 
 
-@lru_cache(maxsize=256)
-def release_events(count: int) -> Update:
+@for_tables(maxsize=256)
+def release_events(tables: Tables, count: int) -> Update:
     """Give up the claim on so many events."""
-    released = update(tables.outbox).where(_held(count)).values(claim_token=None, claimed_until=None)
+    released = update(tables.outbox).where(_held(tables, count)).values(claim_token=None, claimed_until=None)
     return updating_along(released, PRIMARY)
 
 
-@lru_cache(maxsize=256)
-def mark_published(count: int) -> Update:
+@for_tables(maxsize=256)
+def mark_published(tables: Tables, count: int) -> Update:
     """Mark so many claimed events as published."""
-    published = update(tables.outbox).where(_held(count))
+    published = update(tables.outbox).where(_held(tables, count))
     told = published.values(
         pending=False, published_at=_NOW, claim_token=None, claimed_until=None, retry_at=None
     )
     return updating_along(told, PRIMARY)
 
 
-def _one_more_retry() -> ColumnElement[int]:
+def _one_more_retry(tables: Tables) -> ColumnElement[int]:
     return tables.outbox.c.retry_count + 1
 
 
-@lru_cache(maxsize=1)
-def count_retry() -> Taking:
+@for_tables(maxsize=1)
+def count_retry(tables: Tables) -> Taking:
     """Raise an event's retry count; answers the count."""
     outbox = tables.outbox.c
     named = (outbox.id == bindparam("of_id", type_=Text()),)
-    counted = ((outbox.retry_count, _one_more_retry()),)
+    counted = ((outbox.retry_count, _one_more_retry(tables)),)
     return taking_matching(named, outbox.id, counted, [outbox.retry_count])
 
 
-@lru_cache(maxsize=2)
-def record_refusal(*, for_good: bool) -> Update:
+@for_tables(maxsize=2)
+def record_refusal(tables: Tables, *, for_good: bool) -> Update:
     """Keep what the sink said of a claimed event, and offer it again later, or never."""
     values: dict[str, Any] = {
-        "retry_count": _one_more_retry(),
+        "retry_count": _one_more_retry(tables),
         "last_error": bindparam("error", type_=Text()),
         "last_error_at": _NOW,
         "delivered_to": bindparam("delivered", type_=ExactJson()),
@@ -185,11 +184,11 @@ def record_refusal(*, for_good: bool) -> Update:
         values |= {"pending": False, "dead_lettered_at": _NOW, "retry_at": None}
     else:
         values["retry_at"] = bindparam("again_at", type_=Moment())
-    return updating_along(update(tables.outbox).where(_held(1)).values(values), PRIMARY)
+    return updating_along(update(tables.outbox).where(_held(tables, 1)).values(values), PRIMARY)
 
 
-@lru_cache(maxsize=1)
-def dead_letters() -> Executable:
+@for_tables(maxsize=1)
+def dead_letters(tables: Tables) -> Executable:
     """Dead letters, those that were given up first."""
     outbox = tables.outbox.c
     return (
@@ -200,15 +199,15 @@ def dead_letters() -> Executable:
     )
 
 
-@lru_cache(maxsize=128)
-def heads_of_runs(count: int) -> Select[Any]:
+@for_tables(maxsize=128)
+def heads_of_runs(tables: Tables, count: int) -> Select[Any]:
     """The first pending event of each of so many runs."""
     outbox = tables.outbox.c
-    return select(outbox.id).where(outbox.run_id.in_(numbered(count)), outbox.pending, _is_first())
+    return select(outbox.id).where(outbox.run_id.in_(numbered(count)), outbox.pending, _is_first(tables))
 
 
-@lru_cache(maxsize=128)
-def lock_events(count: int) -> Executable:
+@for_tables(maxsize=128)
+def lock_events(tables: Tables, count: int) -> Executable:
     """So many events, locked run by run as far as they are there; who claims them is waited for."""
     outbox = tables.outbox.c
     named = select(outbox.id).where(outbox.id.in_(numbered(count)))
@@ -216,8 +215,8 @@ def lock_events(count: int) -> Executable:
     return along(ordered, tables.outbox, PRIMARY)
 
 
-@lru_cache(maxsize=128)
-def replay_dead_letters(count: int) -> Update:
+@for_tables(maxsize=128)
+def replay_dead_letters(tables: Tables, count: int) -> Update:
     """Offer those of so many events again that are dead letters."""
     outbox = tables.outbox.c
     dead = update(tables.outbox).where(outbox.id.in_(numbered(count)), outbox.dead_lettered_at.is_not(None))

@@ -1,6 +1,5 @@
 """What there is to do, in one statement."""
 
-from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
@@ -16,14 +15,14 @@ from sqlalchemy import (
     select,
 )
 
-from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.column_types import Moment
+from stagewright_persistence_sqlalchemy.tables import Tables, for_tables
 
 __all__ = ["current_outlook"]
 
 
-@lru_cache(maxsize=1)
-def current_outlook() -> Executable:
+@for_tables(maxsize=1)
+def current_outlook(tables: Tables) -> Executable:
     """One row of what waits, each part read from an index."""
     now = bindparam("now", type_=Moment())
     runs, stages, jobs, outbox = tables.runs.c, tables.stages.c, tables.jobs.c, tables.outbox.c

@@ -4,10 +4,12 @@ It locks every row that it looks at. Left to itself it searches a small table wh
 waits for rows, or takes some, that the statement isn't about.
 """
 
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from sqlalchemy import Table, Update
 from sqlalchemy.sql.selectable import HasHints
+
+from stagewright_persistence_sqlalchemy.tables import names_of_table
 
 __all__ = ["PRIMARY", "along", "updating_along"]
 
@@ -17,9 +19,15 @@ Chosen = TypeVar("Chosen", bound=HasHints)
 
 def along(chosen: Chosen, table: Table, index: str) -> Chosen:
     """A locking read along an index."""
-    return chosen.with_hint(table, f"FORCE INDEX ({index})", "mariadb")
+    return chosen.with_hint(table, _hint(table, index), "mariadb")
 
 
 def updating_along(changed: Update, index: str) -> Update:
     """An update along an index."""
-    return changed.with_hint(f"FORCE INDEX ({index})", dialect_name="mariadb")
+    table = cast("Table", changed.table)
+    return changed.with_hint(_hint(table, index), dialect_name="mariadb")
+
+
+def _hint(table: Table, index: str) -> str:
+    # A primary key has the same name everywhere.
+    return f"FORCE INDEX ({index if index == PRIMARY else names_of_table(table).of(index)})"

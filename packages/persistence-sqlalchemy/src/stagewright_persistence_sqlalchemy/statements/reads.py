@@ -17,10 +17,10 @@ from sqlalchemy import (
 )
 
 from stagewright.status import TERMINAL_RUN_STATUSES, Status
-from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
 from stagewright_persistence_sqlalchemy.rows import RUN_PREFIX, STAGE_PREFIX
 from stagewright_persistence_sqlalchemy.statements.paths import PRIMARY, along
+from stagewright_persistence_sqlalchemy.tables import Tables, for_tables
 
 __all__ = [
     "blob_by_key",
@@ -49,28 +49,28 @@ def numbered(count: int, name: str = "item") -> list[ColumnElement[Any]]:
     return [bindparam(f"{name}_{number}", type_=Text()) for number in range(count)]
 
 
-@lru_cache(maxsize=1)
-def run_by_id() -> Select[Any]:
+@for_tables(maxsize=1)
+def run_by_id(tables: Tables) -> Select[Any]:
     """A run."""
     return select(tables.runs).where(tables.runs.c.id == bindparam("id", type_=Text()))
 
 
-@lru_cache(maxsize=1)
-def run_status() -> Select[Any]:
+@for_tables(maxsize=1)
+def run_status(tables: Tables) -> Select[Any]:
     """A run's status."""
     return select(tables.runs.c.status).where(tables.runs.c.id == bindparam("id", type_=Text()))
 
 
-@lru_cache(maxsize=128)
-def lock_runs(count: int) -> Executable:
+@for_tables(maxsize=128)
+def lock_runs(tables: Tables, count: int) -> Executable:
     """Runs, locked in the order of their ids."""
     runs = tables.runs
     named = select(runs).where(runs.c.id.in_(numbered(count))).order_by(runs.c.id)
     return along(named.with_for_update(), runs, PRIMARY)
 
 
-@lru_cache(maxsize=128)
-def load_runs(kind: DatabaseKind, count: int, *, lock: bool) -> Executable:
+@for_tables(maxsize=128)
+def load_runs(tables: Tables, kind: DatabaseKind, count: int, *, lock: bool) -> Executable:
     """Runs with their stages, a row for each stage and one for a run without any; runs in the order of their ids.
 
     A locking read that had to wait gets the run as it is now, and the stages as they were when the statement began.
@@ -84,7 +84,11 @@ def load_runs(kind: DatabaseKind, count: int, *, lock: bool) -> Executable:
         seen: Select[Any] = (
             select(literal_column("before.xmin")).select_from(before).where(before.c.id == runs.c.id)
         )
-        columns.append((seen.scalar_subquery() == literal_column("workflow_runs.xmin")).label("is_current"))
+        columns.append(
+            (
+                seen.scalar_subquery() == literal_column(f"{tables.names.qualified('workflow_runs')}.xmin")
+            ).label("is_current")
+        )
     statement = (
         select(*columns)
         .select_from(runs.outerjoin(stages, stages.c.run_id == runs.c.id))
@@ -94,8 +98,8 @@ def load_runs(kind: DatabaseKind, count: int, *, lock: bool) -> Executable:
     return statement.with_for_update(of=runs) if lock else statement
 
 
-@lru_cache(maxsize=128)
-def stages_of_runs(count: int) -> Select[Any]:
+@for_tables(maxsize=128)
+def stages_of_runs(tables: Tables, count: int) -> Select[Any]:
     """The stages of several runs, by execution group, then by stage number."""
     stages = tables.stages
     return (
@@ -105,8 +109,8 @@ def stages_of_runs(count: int) -> Select[Any]:
     )
 
 
-@lru_cache(maxsize=1)
-def stages_of_run() -> Select[Any]:
+@for_tables(maxsize=1)
+def stages_of_run(tables: Tables) -> Select[Any]:
     """The stages of one run, by execution group, then by stage number."""
     stages = tables.stages
     return (
@@ -116,8 +120,8 @@ def stages_of_run() -> Select[Any]:
     )
 
 
-@lru_cache(maxsize=1)
-def stage_by_name() -> Select[Any]:
+@for_tables(maxsize=1)
+def stage_by_name(tables: Tables) -> Select[Any]:
     """One stage of a run."""
     stages = tables.stages.c
     return select(tables.stages).where(
@@ -126,8 +130,8 @@ def stage_by_name() -> Select[Any]:
     )
 
 
-@lru_cache(maxsize=1)
-def signal_of_step() -> Select[Any]:
+@for_tables(maxsize=1)
+def signal_of_step(tables: Tables) -> Select[Any]:
     """The signal that is kept for a step."""
     signals = tables.step_signals.c
     return select(tables.step_signals).where(
@@ -137,8 +141,8 @@ def signal_of_step() -> Select[Any]:
     )
 
 
-@lru_cache(maxsize=1)
-def signals_of_run() -> Select[Any]:
+@for_tables(maxsize=1)
+def signals_of_run(tables: Tables) -> Select[Any]:
     """The signals of a run that no step has taken."""
     signals = tables.step_signals.c
     return (
@@ -148,8 +152,8 @@ def signals_of_run() -> Select[Any]:
     )
 
 
-@lru_cache(maxsize=64)
-def lock_event_sequences(count: int) -> Executable:
+@for_tables(maxsize=64)
+def lock_event_sequences(tables: Tables, count: int) -> Executable:
     """The last event of runs, whose rows are locked by this in the order of their ids."""
     runs = tables.runs.c
     named = select(runs.id, runs.event_seq).where(runs.id.in_(numbered(count))).order_by(runs.id)
@@ -163,8 +167,8 @@ def versions_of(table: Table, count: int) -> Executable:
     return select(table.c.id, version).where(table.c.id.in_(numbered(count)))
 
 
-@lru_cache(maxsize=1)
-def definition_by_key() -> Select[Any]:
+@for_tables(maxsize=1)
+def definition_by_key(tables: Tables) -> Select[Any]:
     """A definition."""
     definitions = tables.definitions.c
     return select(tables.definitions).where(
@@ -173,8 +177,8 @@ def definition_by_key() -> Select[Any]:
     )
 
 
-@lru_cache(maxsize=8)
-def runs_by_version(*filters: str, only_active: bool) -> Executable:
+@for_tables(maxsize=8)
+def runs_by_version(tables: Tables, *filters: str, only_active: bool) -> Executable:
     """How many runs there are of each workflow, version and status, and since when; `filters` are columns."""
     runs = tables.runs.c
     bucket = (runs.workflow_id, runs.definition_version, runs.status)
@@ -188,8 +192,8 @@ def runs_by_version(*filters: str, only_active: bool) -> Executable:
     )
 
 
-@lru_cache(maxsize=1)
-def idempotency_key() -> Select[Any]:
+@for_tables(maxsize=1)
+def idempotency_key(tables: Tables) -> Select[Any]:
     """An idempotency key."""
     keys = tables.idempotency_keys.c
     return select(tables.idempotency_keys).where(
@@ -198,7 +202,7 @@ def idempotency_key() -> Select[Any]:
     )
 
 
-@lru_cache(maxsize=1)
-def blob_by_key() -> Select[Any]:
+@for_tables(maxsize=1)
+def blob_by_key(tables: Tables) -> Select[Any]:
     """A blob."""
     return select(tables.blobs).where(tables.blobs.c.key == bindparam("key", type_=Text()))

@@ -1,6 +1,5 @@
 """Stages that are due or want a job, whose runs are locked by whoever takes them; and runs that stand still."""
 
-from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
@@ -17,56 +16,60 @@ from sqlalchemy import (
     select,
 )
 
-from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.column_types import Moment
 from stagewright_persistence_sqlalchemy.statements.claims import is_served
 from stagewright_persistence_sqlalchemy.statements.paths import PRIMARY, along
 from stagewright_persistence_sqlalchemy.statements.reads import numbered
+from stagewright_persistence_sqlalchemy.tables import Tables, for_tables
 
 __all__ = ["due_stages", "lock_running_runs", "owed_stages", "still_due", "still_owed", "stuck_runs"]
 
 _BEFORE = bindparam("before", type_=Moment())
 
 
-def _is_due() -> ColumnElement[bool]:
+def _is_due(tables: Tables) -> ColumnElement[bool]:
     stages = tables.stages.c
     # Spelled out, not bound: only so the planner sees that the partial index fits.
     return and_(stages.status == literal_column("'SUSPENDED'"), stages.next_poll_at <= _BEFORE)
 
 
-def _is_owed() -> ColumnElement[bool]:
+def _is_owed(tables: Tables) -> ColumnElement[bool]:
     stages = tables.stages.c
     return and_(tables.wants_a_job(), stages.updated_at <= _BEFORE)
 
 
-@lru_cache(maxsize=64)
-def due_stages(pairs: int | None, *, lock: bool, without: int = 0) -> Executable:
+@for_tables(maxsize=64)
+def due_stages(tables: Tables, pairs: int | None, *, lock: bool, without: int = 0) -> Executable:
     """SUSPENDED stages that are due, the earliest first; none of so many runs."""
-    return _of_running_runs(_is_due(), tables.stages.c.next_poll_at, pairs, lock=lock, without=without)
+    return _of_running_runs(
+        tables, _is_due(tables), tables.stages.c.next_poll_at, pairs, lock=lock, without=without
+    )
 
 
-@lru_cache(maxsize=64)
-def owed_stages(pairs: int | None, *, lock: bool, without: int = 0) -> Executable:
+@for_tables(maxsize=64)
+def owed_stages(tables: Tables, pairs: int | None, *, lock: bool, without: int = 0) -> Executable:
     """Stages that want a job and have none, the earliest changed first; none of so many runs."""
-    return _of_running_runs(_is_owed(), tables.stages.c.updated_at, pairs, lock=lock, without=without)
+    return _of_running_runs(
+        tables, _is_owed(tables), tables.stages.c.updated_at, pairs, lock=lock, without=without
+    )
 
 
-@lru_cache(maxsize=64)
-def still_due(count: int) -> Select[Any]:
+@for_tables(maxsize=64)
+def still_due(tables: Tables, count: int) -> Select[Any]:
     """Those of so many stages that are due, in no order, read once their runs are locked."""
     stages = tables.stages
-    return select(stages).where(stages.c.id.in_(numbered(count)), _is_due())
+    return select(stages).where(stages.c.id.in_(numbered(count)), _is_due(tables))
 
 
-@lru_cache(maxsize=64)
-def still_owed(count: int) -> Select[Any]:
+@for_tables(maxsize=64)
+def still_owed(tables: Tables, count: int) -> Select[Any]:
     """Those of so many stages that want a job and have none, in no order, read once their runs are locked."""
     stages = tables.stages
-    return select(stages).where(stages.c.id.in_(numbered(count)), _is_owed())
+    return select(stages).where(stages.c.id.in_(numbered(count)), _is_owed(tables))
 
 
-@lru_cache(maxsize=64)
-def stuck_runs(pairs: int | None) -> Executable:
+@for_tables(maxsize=64)
+def stuck_runs(tables: Tables, pairs: int | None) -> Executable:
     """RUNNING runs in which nothing has changed, and which wait for no time, by id."""
     runs, stages = tables.runs, tables.stages
     waits = and_(stages.c.status == literal_column("'SUSPENDED'"), stages.c.next_poll_at.is_not(None))
@@ -86,8 +89,8 @@ def stuck_runs(pairs: int | None) -> Executable:
     return stuck if served is None else stuck.where(served)
 
 
-@lru_cache(maxsize=64)
-def lock_running_runs(count: int) -> Executable:
+@for_tables(maxsize=64)
+def lock_running_runs(tables: Tables, count: int) -> Executable:
     """The ids of those of so many runs that are RUNNING and that nobody holds; they are locked by this."""
     runs = tables.runs
     named = select(runs.c.id).where(
@@ -97,6 +100,7 @@ def lock_running_runs(count: int) -> Executable:
 
 
 def _of_running_runs(
+    tables: Tables,
     fits: ColumnElement[bool],
     order: ColumnElement[Any],
     pairs: int | None,

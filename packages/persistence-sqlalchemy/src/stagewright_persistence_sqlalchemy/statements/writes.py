@@ -25,9 +25,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.column_types import Moment, wire_type
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
+from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES, Tables
 
 __all__ = [
     "ACKNOWLEDGEMENT_COLUMNS",
@@ -64,7 +64,7 @@ ACKNOWLEDGEMENT_COLUMNS: Columns = {
     "given_now": Moment(),
 }
 
-JOB_COLUMNS: Sequence[str] = tuple(column.name for column in tables.jobs.c if column.name != "position")
+JOB_COLUMNS: Sequence[str] = tuple(column.name for column in PLAIN_TABLES.jobs.c if column.name != "position")
 
 
 def column_types_of(table: Table, names: Sequence[str]) -> Columns:
@@ -110,7 +110,7 @@ def update_rows(table: Table, names: Sequence[str], source: Source) -> Update:
     )
 
 
-def enqueue_jobs(kind: DatabaseKind, source: Source, rows: Any) -> Any:
+def enqueue_jobs(tables: Tables, kind: DatabaseKind, source: Source, rows: Any) -> Any:
     """Insert jobs, each in the place of the one that its run and stage had."""
     statement = insert_rows(kind, tables.jobs, JOB_COLUMNS, source, rows, skip_existing=False)
 
@@ -125,7 +125,7 @@ def enqueue_jobs(kind: DatabaseKind, source: Source, rows: Any) -> Any:
     return kind.replacing(statement, ("run_id", "stage_id"), replaced)
 
 
-def is_place_of(columns: Columns, prefix: str, *, is_single: bool) -> ColumnElement[bool]:
+def is_place_of(tables: Tables, columns: Columns, prefix: str, *, is_single: bool) -> ColumnElement[bool]:
     """Whether a job is of one of the runs and stages in a source of these columns."""
     jobs = tables.jobs.c
     if is_single:
@@ -136,17 +136,18 @@ def is_place_of(columns: Columns, prefix: str, *, is_single: bool) -> ColumnElem
     return select(literal_column("1")).select_from(rows).where(here).exists()
 
 
-def acknowledge_jobs(kind: DatabaseKind, source: Source) -> Update:
+def acknowledge_jobs(tables: Tables, kind: DatabaseKind, source: Source) -> Update:
     """Settle jobs under their fences, after waiting for who holds them; one under another fence is left alone."""
-    return _settled(kind, source).where(_is_own(source))
+    return _settled(tables, kind, source).where(_is_own(tables, source))
 
 
 def acknowledge_held_jobs(
-    kind: DatabaseKind, source: Source, replaced: ColumnElement[bool] | None
+    tables: Tables, kind: DatabaseKind, source: Source, replaced: ColumnElement[bool] | None
 ) -> tuple[CTE, Update]:
     """The same for one statement of several writes, which waits a moment for a held job, and then fails as transient.
 
     Args:
+        tables: The tables.
         kind: The database.
         source: The acknowledgements.
         replaced: Which jobs the same statement puts others in the place of: no row can be changed twice by one
@@ -160,15 +161,17 @@ def acknowledge_held_jobs(
     # A heartbeat holds the job for a moment only, and is no reason to begin anew.
     held = (
         select(jobs.position, *(value.label(name) for name, value in source.items()))
-        .where(_waits_for_a_moment(), _is_own(source))
+        .where(_waits_for_a_moment(), _is_own(tables, source))
         .with_for_update(of=tables.jobs, key_share=True)
         .cte("held_jobs")
     )
-    settled = _settled(kind, {name: held.c[name] for name in source}).where(jobs.position == held.c.position)
+    settled = _settled(tables, kind, {name: held.c[name] for name in source}).where(
+        jobs.position == held.c.position
+    )
     return held, settled if replaced is None else settled.where(not_(replaced))
 
 
-def _is_own(source: Source) -> ColumnElement[bool]:
+def _is_own(tables: Tables, source: Source) -> ColumnElement[bool]:
     jobs = tables.jobs.c
     fenced = and_(
         jobs.status == literal_column("'RUNNING'"),
@@ -178,7 +181,7 @@ def _is_own(source: Source) -> ColumnElement[bool]:
     return and_(jobs.id == source["id"], or_(source["fence_deliveries"].is_(None), fenced))
 
 
-def _settled(kind: DatabaseKind, source: Source) -> Update:
+def _settled(tables: Tables, kind: DatabaseKind, source: Source) -> Update:
     jobs = tables.jobs.c
     now = kind.now(source["given_now"])
     done = source["status"].in_([literal_column("'COMPLETED'"), literal_column("'FAILED'")])
