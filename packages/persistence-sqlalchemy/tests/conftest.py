@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from sqlalchemy import Executable
+from sqlalchemy.schema import CreateSchema
 
 from stagewright import Kernel, Workflow, WorkflowRegistry
 from stagewright.commands import ClaimJobs, ClaimPendingRuns, FlushOutbox
@@ -154,17 +155,25 @@ def points() -> _Points:
 
 @pytest.fixture(params=["sqlite", "asyncpg"])
 def way(request: pytest.FixtureRequest) -> str:
-    """The database and driver: `sqlite`, `mariadb`, `asyncpg`, `psycopg`, or `… through pgbouncer` of these two."""
+    """The database and driver: `sqlite`, `mariadb`, `asyncpg`, `psycopg`, or `… through pgbouncer` of these two.
+
+    `… named` is a store with a prefix, and on PostgreSQL with a schema, which is on no search path.
+    """
     return str(request.param)
 
 
 @pytest.fixture
 def url(way: str, request: pytest.FixtureRequest) -> str:
     """Where the test's database is."""
-    if way in ("sqlite", "mariadb"):
-        return str(request.getfixturevalue(f"{way}_url"))
+    kind, _, manner = way.partition(" ")
+    if kind in ("sqlite", "mariadb"):
+        names = "?table_prefix=of_some_team_" * (manner == "named")
+        return f"{request.getfixturevalue(f'{kind}_url')}{names}"
+    if manner == "named":
+        plain = str(request.getfixturevalue("postgres_url")).replace("postgresql://", f"postgresql+{kind}://")
+        return f"{plain}?schema=some_schema&table_prefix=of_some_team_&options=-csearch_path%3Dnowhere"
     driver, _, pooler = way.partition(" through ")
-    plain: str = request.getfixturevalue(f"{pooler or 'postgres'}_url")
+    plain = str(request.getfixturevalue(f"{pooler or 'postgres'}_url"))
     return plain.replace("postgresql://", f"postgresql+{driver}://") + "?pgbouncer=true" * bool(pooler)
 
 
@@ -211,9 +220,12 @@ def make_tables() -> Callable[[Database], Awaitable[None]]:
     """`await make_tables(database)`: every table, empty."""
 
     async def make(database: Database) -> None:
+        metadata = database.tables.metadata
         async with database.engine.begin() as connection:
-            await connection.run_sync(database.tables.metadata.drop_all)
-            await connection.run_sync(database.tables.metadata.create_all)
+            if metadata.schema is not None:
+                await connection.execute(CreateSchema(metadata.schema, if_not_exists=True))
+            await connection.run_sync(metadata.drop_all)
+            await connection.run_sync(metadata.create_all)
 
     return make
 

@@ -44,6 +44,49 @@ def test_a_database_from_nothing_to_its_schema(db: Db, url: str) -> None:
     assert db("upgrade", url) == (0, f"the schema is at {HEAD} already\n", "")
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_names_are_given_beside_the_url_or_in_it(db: Db, url: str) -> None:
+    named = ("--table-prefix", "x_")
+    assert db("upgrade", url, *named) == (0, f"the schema {HEAD} was made\n", "")
+    assert db("check", url, *named) == (0, f"the schema is {HEAD}, as needed\n", "")
+    assert db("current", f"{url}?table_prefix=x_") == (0, f"{HEAD}\n", "")
+    assert db("current", url) == (0, "none\n", "")
+    other = f"{url}?table_prefix=y_"
+    code, _, errors = db("check", url, "--table-prefix", "y_")
+    # What it says to do makes the store that was asked for.
+    missing = f"{other} has no Stagewright schema yet; run `stagewright db upgrade '{other}'`"
+    assert (code, errors) == (1, f"stagewright: {missing}\n")
+
+
+def test_statements_have_the_names(db: Db) -> None:
+    named = ("--schema", "app", "--table-prefix", "x_")
+    _, printed, _ = db("sql", "postgresql://any", *named)
+    assert printed.index("CREATE SCHEMA IF NOT EXISTS app;") < printed.index(
+        "CREATE TABLE app.x_workflow_runs ("
+    )
+    assert 'FUNCTION "app".x_stagewright_enqueue(' in printed
+    assert db("sql", "postgresql://any?schema=app&table_prefix=x_")[1] == printed
+    # What is executed by hand has each % once.
+    assert "not %L" in printed
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("--schema", "app"), "schema='app' is for PostgreSQL"),
+        (("--table-prefix", "X"), "table_prefix='X' must be made of"),
+    ],
+)
+@pytest.mark.parametrize("command", ["upgrade", "check", "current", "sql"])
+def test_a_wrong_name_is_one_line_and_exits_with_2(
+    db: Db, tmp_path: Path, command: str, given: tuple[str, str], words: str
+) -> None:
+    code, printed, errors = db(command, "sqlite:///some.db", *given)
+    assert (code, printed, errors.count("\n")) == (2, "", 1)
+    assert words in errors
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("command", ["check", "current"])
 def test_looking_makes_no_file(db: Db, tmp_path: Path, command: str) -> None:
     db(command, "sqlite:///typo.db")

@@ -47,7 +47,17 @@ LINEAR = [
     "workflow:completed",
 ]
 
-every_driver = pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg", "mariadb"], indirect=True)
+every_driver = pytest.mark.parametrize(
+    "way",
+    [
+        *("sqlite", "asyncpg", "psycopg", "mariadb", "asyncpg named"),
+        *(
+            pytest.param(f"{way} named", marks=pytest.mark.thorough)
+            for way in ("sqlite", "psycopg", "mariadb")
+        ),
+    ],
+    indirect=True,
+)
 
 
 async def add_one(ctx: StageContext[Any]) -> Any:

@@ -9,13 +9,14 @@ from stagewright.errors import InvalidSettingError
 
 __all__ = ["LONGEST_PREFIX", "PLAIN_NAMES", "Names", "checked_names"]
 
-LONGEST_PREFIX: Final = 14
+LONGEST_PREFIX: Final = 13
 """With so many characters before it, the longest name of a table, an index or a constraint is one on every database."""
 
 _LONGEST_SCHEMA: Final = 63
 _IDENTIFIER: Final = re.compile(r"[a-z_][a-z0-9_]*")
 _CHANNEL: Final = "stagewright_work"
 _SCHEMA_LOCK: Final = 0x5374616765777269
+_OF_INDEXES: Final = ("ix_", "uq_", "pk_", "fk_")
 _TOKEN: Final = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -89,9 +90,12 @@ def checked_names(database: str, *, schema: str | None, table_prefix: str | None
         return Names(schema)
     _require_identifier("table_prefix", table_prefix, LONGEST_PREFIX)
     if table_prefix.startswith("sqlite_"):
-        raise InvalidSettingError(
-            "table_prefix", table_prefix, "is for SQLite's own tables; use another prefix"
-        )
+        problem = "begins as the names of SQLite's own tables do; use another prefix"
+        raise InvalidSettingError("table_prefix", table_prefix, problem)
+    if table_prefix.endswith(_OF_INDEXES):
+        # A table would have the name of an index of the store whose prefix is what is before that.
+        problem = "ends as names of indexes and keys begin; use another prefix"
+        raise InvalidSettingError("table_prefix", table_prefix, problem)
     return Names(schema, table_prefix)
 
 

@@ -21,7 +21,7 @@ __all__ = ["open_database"]
 @asynccontextmanager
 async def open_database(url: str, options: AdapterOptions) -> AsyncIterator[AdapterSet]:
     """What `plugin.open_database` gives; its promises and errors stand there."""
-    engine = create_engine(url)
+    engine = create_engine(url, schema=options.schema, table_prefix=options.table_prefix)
     try:
         if options.create_schema is None and not is_read_only(engine):
             await upgrade_if_new(engine)

@@ -25,7 +25,7 @@ def open_database(url: str, options: AdapterOptions) -> AbstractAsyncContextMana
     nowhere else.
 
     Raises:
-        InvalidSettingError, MissingDriverError: If the URL can't be opened here.
+        InvalidSettingError, MissingDriverError: If the URL, or a name of the options, can't be used here.
         SchemaError: If the database doesn't have the schema that this code works with.
         DatabaseUnusableError, TransientError: If the database refuses, or can't be reached.
     """
@@ -38,7 +38,7 @@ def open_database(url: str, options: AdapterOptions) -> AbstractAsyncContextMana
 def stagewright_register_adapters(registry: AdapterRegistry) -> None:
     """Open `sqlite://`, `postgresql://`, `postgres://` and `mariadb://`."""
     for scheme in ("sqlite", "postgresql", "postgres", "mariadb"):
-        registry.add(scheme, open_database)
+        registry.add(scheme, open_database, takes_names=True)
 
 
 @hookimpl
@@ -52,7 +52,7 @@ def stagewright_cli(group: CommandGroup) -> None:
 
 @hookimpl
 def stagewright_conformance_targets() -> Iterable[ConformanceTarget]:
-    """SQLite in a file, PostgreSQL by each driver, and MariaDB."""
+    """SQLite in a file, PostgreSQL by each driver, and MariaDB; each kind under plain names and under given ones."""
     return (
         ConformanceTarget(name="SQLite", url="sqlite:///{folder}/conformance.db"),
         ConformanceTarget(
@@ -62,4 +62,17 @@ def stagewright_conformance_targets() -> Iterable[ConformanceTarget]:
             name="PostgreSQL, psycopg", url="postgresql+psycopg://{server}", server="postgresql"
         ),
         ConformanceTarget(name="MariaDB, asyncmy", url="mariadb+asyncmy://{server}", server="mariadb"),
+        ConformanceTarget(
+            name="SQLite, prefix", url="sqlite:///{folder}/conformance.db?table_prefix=of_some_team_"
+        ),
+        ConformanceTarget(
+            name="PostgreSQL, schema and prefix",
+            url="postgresql+asyncpg://{server}?schema=some_schema&table_prefix=of_some_team_",
+            server="postgresql",
+        ),
+        ConformanceTarget(
+            name="MariaDB, prefix",
+            url="mariadb+asyncmy://{server}?table_prefix=of_some_team_",
+            server="mariadb",
+        ),
     )

@@ -60,7 +60,7 @@ async def current(engine: AsyncEngine) -> str | None:
         UnknownSchemaError: If what is there isn't of Stagewright's making.
         DatabaseUnusableError, TransientError: If it can't be looked at.
     """
-    return (await _state(engine)).known_version(shown(engine.url))
+    return (await _state(engine)).known_version(_shown(engine))
 
 
 async def check(engine: AsyncEngine) -> None:
@@ -72,7 +72,7 @@ async def check(engine: AsyncEngine) -> None:
         DatabaseUnusableError, TransientError: If it can't be looked at.
     """
     try:
-        (await _state(engine)).check(shown(engine.url), HEAD)
+        (await _state(engine)).check(_shown(engine), HEAD)
     except SchemaMissingError as error:
         if not _is_unmade_file(engine):
             raise
@@ -119,6 +119,8 @@ def sql(url: str, *, schema: str | None = None, table_prefix: str | None = None)
     kind = kind_of(parsed.get_backend_name())
     context = MigrationContext.configure(
         dialect_name=kind.name,
+        # With the drivers' own styles every % of a statement would be written twice.
+        dialect_opts={"paramstyle": "named"},
         opts=_options(
             kind,
             names,
@@ -158,10 +160,10 @@ async def _upgrade(engine: AsyncEngine, *, only_if_new: bool) -> Upgrade:
                     await connection.execute(select(func.pg_advisory_xact_lock(names.schema_lock)))
                 before = await connection.run_sync(state_of, names)
                 try:
-                    before.check(shown(engine.url), HEAD)
+                    before.check(_shown(engine), HEAD)
                 except (SchemaMissingError, SchemaOutdatedError):
                     if before.is_empty or not only_if_new:
-                        await make_schema(connection, names, shown(engine.url))
+                        await make_schema(connection, names, _shown(engine))
                         await connection.run_sync(_migrate, names)
     return Upgrade(before.version, HEAD)
 
@@ -210,12 +212,19 @@ def _options(kind: DatabaseKind, names: Names, **more: Any) -> dict[str, Any]:  
     return {**table, "version_table_pk": is_named, "fn": steps, **more}
 
 
+def _shown(engine: AsyncEngine) -> str:
+    """The database as it may be shown, with the names that a URL of it would have to give."""
+    names = names_of(engine)
+    given = {"schema": names.schema, "table_prefix": names.table_prefix}
+    return shown(engine.url.update_query_dict({name: value for name, value in given.items() if value}))
+
+
 def _check_file(engine: AsyncEngine) -> None:
     path = _file_of(engine)
     if path is not None and path.is_dir():
-        raise DatabaseUnusableError(shown(engine.url), "it is a folder, and a file is needed")
+        raise DatabaseUnusableError(_shown(engine), "it is a folder, and a file is needed")
     if path is not None and not path.parent.is_dir():
-        raise DatabaseUnusableError(shown(engine.url), f"there is no folder {path.parent}")
+        raise DatabaseUnusableError(_shown(engine), f"there is no folder {path.parent}")
 
 
 def _is_unmade_file(engine: AsyncEngine) -> bool:

@@ -1,4 +1,4 @@
-"""What `stagewright db` does, each on a database of its own URL."""
+"""What `stagewright db` does, each on a database of its own URL, under the names that are given."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from stagewright_persistence_sqlalchemy import schema
+from stagewright_persistence_sqlalchemy import schema as schemas
 from stagewright_persistence_sqlalchemy.engine import create_engine
 
 __all__ = ["check", "current", "sql", "upgrade"]
@@ -14,9 +14,9 @@ __all__ = ["check", "current", "sql", "upgrade"]
 T = TypeVar("T")
 
 
-def upgrade(url: str) -> str:
+def upgrade(url: str, *, schema: str | None = None, table_prefix: str | None = None) -> str:
     """Bring a database to the schema that this version needs, and say what was done."""
-    done = _on_engine(url, schema.upgrade)
+    done = _on_engine(url, schemas.upgrade, schema, table_prefix)
     if done.before == done.after:
         return f"the schema is at {done.after} already"
     if done.before is None:
@@ -24,29 +24,34 @@ def upgrade(url: str) -> str:
     return f"the schema went from {done.before} to {done.after}"
 
 
-def check(url: str) -> str:
+def check(url: str, *, schema: str | None = None, table_prefix: str | None = None) -> str:
     """Say that a database has the schema that this version needs.
 
     Raises:
         SchemaError: If it hasn't.
     """
-    _on_engine(url, schema.check)
-    return f"the schema is {schema.HEAD}, as needed"
+    _on_engine(url, schemas.check, schema, table_prefix)
+    return f"the schema is {schemas.HEAD}, as needed"
 
 
-def current(url: str) -> str:
+def current(url: str, *, schema: str | None = None, table_prefix: str | None = None) -> str:
     """The version of the schema that a database has, or none."""
-    return _on_engine(url, schema.current) or "none"
+    return _on_engine(url, schemas.current, schema, table_prefix) or "none"
 
 
-def sql(url: str) -> str:
+def sql(url: str, *, schema: str | None = None, table_prefix: str | None = None) -> str:
     """The statements that make the schema in a database of that kind; nothing is opened."""
-    return schema.sql(url)
+    return schemas.sql(url, schema=schema, table_prefix=table_prefix)
 
 
-def _on_engine(url: str, use: Callable[[AsyncEngine], Awaitable[T]]) -> T:
+def _on_engine(
+    url: str,
+    use: Callable[[AsyncEngine], Awaitable[T]],
+    schema: str | None,
+    table_prefix: str | None,
+) -> T:
     async def used() -> T:
-        engine = create_engine(url)
+        engine = create_engine(url, schema=schema, table_prefix=table_prefix)
         try:
             return await use(engine)
         finally:

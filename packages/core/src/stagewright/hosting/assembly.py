@@ -65,6 +65,8 @@ async def open_kernel(  # noqa: D417 - the kernel's own arguments are described 
     spill_threshold_bytes: float = 65_536,
     idempotency_stale_after: Duration | None = "10m",
     create_schema: bool | None = None,
+    schema: str | None = None,
+    table_prefix: str | None = None,
     plugins: PluginSet | None = None,
 ) -> AsyncIterator[Kernel]:
     """Open every port from its URL, yield a kernel over them, and close what was opened, the last first.
@@ -80,6 +82,8 @@ async def open_kernel(  # noqa: D417 - the kernel's own arguments are described 
         executor, ids, random, middleware, spill_threshold_bytes, idempotency_stale_after: As `Kernel` takes them;
             installed plugins' middleware is outside.
         create_schema: Whether a missing schema is made; None: for what is new and local, never on a server.
+        schema: PostgreSQL's schema that the tables of `url` are in; None: that of the search path.
+        table_prefix: What names of the tables of `url` begin with; other URLs of databases get both as well.
         plugins: What is installed; None finds out, an empty `PluginSet()` leaves all of it aside.
 
     Raises:
@@ -88,7 +92,10 @@ async def open_kernel(  # noqa: D417 - the kernel's own arguments are described 
     """
     given = _GivenPorts(url, job_transport, step_ledger, blob_store, event_sink)
     registry = registry_of(workflows, subject="open_kernel")
-    async with _opened(given, plugins, AdapterOptions(create_schema=create_schema, clock=clock)) as ports:
+    options = AdapterOptions(
+        create_schema=create_schema, clock=clock, schema=schema, table_prefix=table_prefix
+    )
+    async with _opened(given, plugins, options) as ports:
         kernel = Kernel(
             persistence=ports.persistence,
             job_transport=ports.job_transport,
@@ -175,6 +182,10 @@ class _Ports:
     def __init__(
         self, stack: AsyncExitStack, installed: PluginSet, options: AdapterOptions, home: str | Persistence
     ) -> None:
+        if not isinstance(home, str):
+            for name, value in options.names.items():
+                problem = "is for a database that is opened by its URL; give it to what made the persistence instead"
+                raise InvalidSettingError(name, value, problem)
         self._stack = stack
         self._options = options
         self._home = home
@@ -218,7 +229,10 @@ class _Ports:
 
     async def _served_by(self, url: str) -> AdapterSet:
         if url not in self._opened:
-            opening = self._registry.open(url, self._options, failed_plugins=self._failed)
+            options = self._options
+            if url != self._home and options.names and not self._registry.takes_names(url):
+                options = options.without_names()
+            opening = self._registry.open(url, options, failed_plugins=self._failed)
             self._opened[url] = await self._stack.enter_async_context(opening)
         return self._opened[url]
 

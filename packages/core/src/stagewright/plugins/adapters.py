@@ -4,10 +4,16 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, fields
-from typing import Final, TypeAlias
+from dataclasses import dataclass, fields, replace
+from typing import Final, NamedTuple, TypeAlias
 
-from stagewright.errors import DefinitionError, InvalidAdapterError, PluginConflictError, UnknownSchemeError
+from stagewright.errors import (
+    DefinitionError,
+    InvalidAdapterError,
+    InvalidSettingError,
+    PluginConflictError,
+    UnknownSchemeError,
+)
 from stagewright.ports import (
     AICallLogger,
     BlobStore,
@@ -35,10 +41,24 @@ class AdapterOptions:
         create_schema: Whether to make the schema when it is missing; None leaves it to the adapter: made for what is
             new and local, never on a server.
         clock: The clock that the application gave, or None.
+        schema: The database's schema that tables are to be in, or None; only openers that take names get one.
+        table_prefix: What the names of tables are to begin with, or None; the same.
     """
 
     create_schema: bool | None = None
     clock: Clock | None = None
+    schema: str | None = None
+    table_prefix: str | None = None
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Those of `schema` and `table_prefix` that were given."""
+        given = {"schema": self.schema, "table_prefix": self.table_prefix}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def without_names(self) -> "AdapterOptions":
+        """The same, for a URL whose opener takes no names."""
+        return replace(self, schema=None, table_prefix=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +95,12 @@ AdapterOpener: TypeAlias = Callable[[str, AdapterOptions], AbstractAsyncContextM
 """Opens a URL and closes, on leaving, what it opened."""
 
 
+class _Claim(NamedTuple):
+    owner: str
+    opener: AdapterOpener
+    takes_names: bool
+
+
 class AdapterRegistry:
     """Which opener serves which URL scheme, and who says so."""
 
@@ -85,7 +111,7 @@ class AdapterRegistry:
             owner: Who adds to this registry, for errors.
         """
         self.owner = owner
-        self._claims: dict[str, list[tuple[str, AdapterOpener]]] = {}
+        self._claims: dict[str, list[_Claim]] = {}
 
     @property
     def schemes(self) -> tuple[str, ...]:
@@ -99,12 +125,14 @@ class AdapterRegistry:
             _conflict(scheme, claims) for scheme, claims in sorted(self._claims.items()) if len(claims) > 1
         )
 
-    def add(self, scheme: str, opener: AdapterOpener) -> None:
+    def add(self, scheme: str, opener: AdapterOpener, *, takes_names: bool = False) -> None:
         """Claim a scheme.
 
         Args:
             scheme: In lower case, as `redis`. `sqlite` also serves `sqlite+aiosqlite`, unless that is claimed too.
             opener: Opens a URL of this scheme, given as the application wrote it.
+            takes_names: Whether it heeds `schema` and `table_prefix` of its options, or refuses them itself; for any
+                other opener it is an error to give one of them.
 
         Raises:
             DefinitionError: If it is no scheme, or the opener can't be called.
@@ -119,9 +147,9 @@ class AdapterRegistry:
             what = f"the opener for {scheme!r} of {self.owner}"
             raise DefinitionError(what, (f"it is of type {type(opener).__name__} and can't be called",))
         claims = self._claims.setdefault(scheme, [])
-        if any(owner == self.owner for owner, _ in claims):
+        if any(claim.owner == self.owner for claim in claims):
             raise PluginConflictError(f"scheme {scheme!r}", (self.owner, self.owner))
-        claims.append((self.owner, opener))
+        claims.append(_Claim(self.owner, opener, takes_names))
 
     def include(self, other: "AdapterRegistry") -> None:
         """Take over the claims of another registry; those that meet a claim here are kept as conflicts."""
@@ -139,7 +167,15 @@ class AdapterRegistry:
             UnknownSchemeError: If nobody claims the scheme, or the text is no URL.
             PluginConflictError: If two plugins do.
         """
-        return self._claim_of(url, failed_plugins)[1]
+        return self._claim_of(url, failed_plugins).opener
+
+    def takes_names(self, url: str) -> bool:
+        """Whether the opener for a URL heeds `schema` and `table_prefix`.
+
+        Raises:
+            UnknownSchemeError, PluginConflictError: As `opener_of` does.
+        """
+        return self._claim_of(url, ()).takes_names
 
     @asynccontextmanager
     async def open(
@@ -150,8 +186,13 @@ class AdapterRegistry:
         Raises:
             UnknownSchemeError, PluginConflictError: As `opener_of` does.
             InvalidAdapterError: If what was claimed for the scheme is no opener.
+            InvalidSettingError: If it is given a `schema` or a `table_prefix`, and takes none.
         """
-        owner, opener = self._claim_of(url, failed_plugins)
+        owner, opener, takes_names = self._claim_of(url, failed_plugins)
+        if not takes_names:
+            for name, value in options.names.items():
+                problem = f"names tables in a database, and {redacted(url)} has none; leave it out"
+                raise InvalidSettingError(name, value, problem)
         async with _entered(opener, url, options, owner) as served:
             if not isinstance(served, AdapterSet):
                 raise InvalidAdapterError(
@@ -159,7 +200,7 @@ class AdapterRegistry:
                 )
             yield served
 
-    def _claim_of(self, url: str, failed_plugins: tuple[str, ...]) -> tuple[str, AdapterOpener]:
+    def _claim_of(self, url: str, failed_plugins: tuple[str, ...]) -> _Claim:
         exact = scheme_of(url)
         for scheme in (exact, exact.partition("+")[0]):
             claims = self._claims.get(scheme, [])
@@ -208,5 +249,5 @@ def _kind(value: object) -> str:
     return "None" if value is None else f"an object of type {type(value).__name__}"
 
 
-def _conflict(scheme: str, claims: list[tuple[str, AdapterOpener]]) -> PluginConflictError:
-    return PluginConflictError(f"scheme {scheme!r}", (claims[0][0], claims[1][0]))
+def _conflict(scheme: str, claims: list[_Claim]) -> PluginConflictError:
+    return PluginConflictError(f"scheme {scheme!r}", (claims[0].owner, claims[1].owner))
