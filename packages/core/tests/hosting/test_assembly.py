@@ -68,6 +68,7 @@ class Journal:
     def stagewright_register_adapters(self, registry: AdapterRegistry) -> None:
         for scheme, opener in self.openers.items():
             registry.add(scheme, opener)
+        registry.add("named", self.open_full, takes_names=True)
 
     @asynccontextmanager
     async def noted(self, url: str) -> AsyncIterator[None]:
@@ -169,6 +170,34 @@ async def test_the_clock_that_is_given_goes_before_the_adapters_and_that_before_
     async with open_kernel(a_workflow(), "full://", plugins=plugins, create_schema=True) as kernel:
         assert isinstance(kernel.ports.clock, FakeClock)
     assert journal.options == [AdapterOptions(create_schema=True, clock=None)]
+
+
+async def test_names_of_tables_reach_the_adapters_that_take_them(
+    plugins: PluginSet, journal: Journal
+) -> None:
+    names: dict[str, Any] = {"schema": "app", "table_prefix": "x_"}
+    options = {"plugins": plugins, "blob_store": "bare://b", "job_transport": "full://j", **names}
+    async with open_kernel(a_workflow(), "named://", **options):
+        pass
+    assert journal.options == [AdapterOptions(**names), AdapterOptions()]
+
+
+@pytest.mark.parametrize("names", [{"schema": "app"}, {"table_prefix": "x_"}, {"schema": ""}])
+@pytest.mark.guarantee("plugins.names-are-heeded-or-refused")
+async def test_names_of_tables_are_refused_where_there_are_none(
+    plugins: PluginSet, journal: Journal, names: dict[str, Any]
+) -> None:
+    [(name, value)] = names.items()
+    for url in ("memory://", "full://me:s3cret@host"):
+        with pytest.raises(InvalidSettingError, match=f"^{name}='{value}' names tables") as refused:
+            async with open_kernel(a_workflow(), url, plugins=plugins, **names):
+                pass
+        assert "s3cret" not in str(refused.value)
+    persistence = InMemoryPersistence(InMemoryDatabase())
+    with pytest.raises(InvalidSettingError, match=f"^{name}='{value}' is for a database that is opened by"):
+        async with open_kernel(a_workflow(), persistence, plugins=plugins, **names):
+            pass
+    assert journal.entries == []
 
 
 @pytest.mark.guarantee("plugins.opened-once-closed-in-reverse")
