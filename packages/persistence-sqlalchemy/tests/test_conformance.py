@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -102,7 +103,7 @@ class OnDatabase:
     @pytest_asyncio.fixture
     async def database(self, way: str, request: pytest.FixtureRequest) -> AsyncIterator[Database]:
         kind, _, manner = way.partition(" ")
-        names = {"table_prefix": PREFIX} if manner == "named" else {}
+        names: dict[str, Any] = {"table_prefix": PREFIX} if manner == "named" else {}
         if kind in ("sqlite", "mariadb"):
             url = request.getfixturevalue(f"{kind}_url")
         else:

@@ -27,7 +27,7 @@ from stagewright_persistence_sqlalchemy.schema import HEAD
 LONG, SHORT = timedelta(seconds=30), timedelta(milliseconds=20)
 LONGEST = "p" * LONGEST_PREFIX
 # The last is a word that SQL has its own use for.
-STORES = {
+STORES: dict[str, list[dict[str, Any]]] = {
     "sqlite": [{}, {"table_prefix": "x_"}, {"table_prefix": LONGEST}],
     "mariadb": [{"table_prefix": "x_"}, {"table_prefix": LONGEST}],
     "asyncpg": [{}, {"table_prefix": "x_"}, {"schema": "app", "table_prefix": LONGEST}, {"schema": "order"}],
@@ -71,7 +71,7 @@ class Store:
 
 
 @asynccontextmanager
-async def opened_stores(url: str, stores: list[dict[str, str]]) -> AsyncIterator[list[Store]]:
+async def opened_stores(url: str, stores: list[dict[str, Any]]) -> AsyncIterator[list[Store]]:
     async with AsyncExitStack() as opened:
         found = []
         for names in stores:
@@ -218,7 +218,7 @@ async def test_a_schema_is_used_through_a_pooler(
 
 @on_postgresql
 async def test_a_schema_that_may_not_be_made_is_told_and_one_that_is_there_is_used(url: str) -> None:
-    names = {"schema": "app", "table_prefix": "x_"}
+    names: dict[str, Any] = {"schema": "app", "table_prefix": "x_"}
     async with a_login(url) as (role, of_role, connection):
         engine = create_engine(of_role, **names)
         with pytest.raises(DatabaseUnusableError, match="no schema 'app', and this login may not make one"):
@@ -249,7 +249,8 @@ async def test_an_upgrade_does_not_wait_for_that_of_another_store(url: str) -> N
             text("SELECT pg_advisory_xact_lock(:key)"), {"key": Names("app").schema_lock}
         )
         async with asyncio.timeout(20):
-            for names in ({}, {"table_prefix": "x_"}, {"schema": "other"}):
+            others: list[dict[str, Any]] = [{}, {"table_prefix": "x_"}, {"schema": "other"}]
+            for names in others:
                 engine = create_engine(url, **names)
                 await schema.upgrade(engine)
                 await engine.dispose()
@@ -270,7 +271,7 @@ async def test_an_upgrade_does_not_wait_for_that_of_another_store(url: str) -> N
     ids=str,
 )
 async def test_callers_sessions_know_nothing_of_the_names(
-    url: str, driver: str, names: dict[str, str]
+    url: str, driver: str, names: dict[str, Any]
 ) -> None:
     # An engine that was given no names, as the caller's own is.
     engine = create_engine(f"{url.partition(':')[0].partition('+')[0]}+{driver}:{url.partition(':')[2]}")

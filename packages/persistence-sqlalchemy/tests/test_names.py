@@ -70,7 +70,7 @@ def test_a_name_that_can_not_be_used_is_refused_by_name(url: str, given: Any, wo
         ("postgresql+psycopg://host/name?schema=app&table_prefix=x_", {}),
     ],
 )
-def test_names_are_given_in_the_url_or_beside_it(url: str, given: dict[str, str]) -> None:
+def test_names_are_given_in_the_url_or_beside_it(url: str, given: dict[str, Any]) -> None:
     engine = create_engine(url, **given)
     assert names_of(engine) == names_of(another_engine(engine)) == Names("app", "x_")
 
@@ -142,7 +142,8 @@ def test_statements_are_built_once_for_each_store() -> None:
 
 def test_what_a_statement_says_in_text_has_the_names_too() -> None:
     tables = tables_of(Names("app", "x_"))
-    shown = str(outbox.first_pending_events(tables).compile(dialect=postgresql.dialect()))
+    first: Any = outbox.first_pending_events(tables)
+    shown = str(first.compile(dialect=postgresql.dialect()))
     assert '"app".x_outbox_events.pending' in shown
     hinted = claims.claim_pending_runs(tables, None).chosen
     assert set(hinted._hints.values()) == {

@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final, TypedDict, TypeVar
 
 from stagewright.duration import Duration
 from stagewright.errors import InvalidSettingError, PortNotServedError
@@ -25,6 +25,7 @@ from stagewright.ports import (
     KernelServices,
     Persistence,
     RandomSource,
+    RunReader,
     StepLedger,
 )
 from stagewright.system import SystemClock
@@ -82,8 +83,7 @@ async def open_kernel(  # noqa: D417 - the kernel's own arguments are described 
         executor, ids, random, middleware, spill_threshold_bytes, idempotency_stale_after: As `Kernel` takes them;
             installed plugins' middleware is outside.
         create_schema: Whether a missing schema is made; None: for what is new and local, never on a server.
-        schema: PostgreSQL's schema that the tables of `url` are in; None: that of the search path.
-        table_prefix: What names of the tables of `url` begin with; other URLs of databases get both as well.
+        schema, table_prefix: Where the database of a URL has its tables, and what their names begin with.
         plugins: What is installed; None finds out, an empty `PluginSet()` leaves all of it aside.
 
     Raises:
@@ -97,13 +97,7 @@ async def open_kernel(  # noqa: D417 - the kernel's own arguments are described 
     )
     async with _opened(given, plugins, options) as ports:
         kernel = Kernel(
-            persistence=ports.persistence,
-            job_transport=ports.job_transport,
-            step_ledger=ports.step_ledger,
-            blob_store=ports.blob_store,
-            event_sink=ports.event_sink,
-            run_reader=ports.home.run_reader,
-            clock=clock or ports.home.clock or SystemClock(),
+            **ports.arguments(clock),
             registry=registry,
             services=_with_logger(services, ports.home.ai_call_logger),
             executor=executor,
@@ -136,6 +130,16 @@ class _GivenPorts:
                 raise InvalidSettingError(name, shown, problem)
 
 
+class _KernelPorts(TypedDict):
+    persistence: Persistence
+    job_transport: JobTransport
+    step_ledger: StepLedger | None
+    blob_store: BlobStore
+    event_sink: EventSink
+    run_reader: RunReader | None
+    clock: Clock
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OpenedPorts:
     persistence: Persistence
@@ -145,6 +149,18 @@ class _OpenedPorts:
     event_sink: EventSink
     middleware: tuple[Middleware, ...]
     home: AdapterSet
+
+    def arguments(self, clock: Clock | None) -> _KernelPorts:
+        """The kernel's ports; the clock is the one that was given, or the home's, or else the machine's."""
+        return {
+            "persistence": self.persistence,
+            "job_transport": self.job_transport,
+            "step_ledger": self.step_ledger,
+            "blob_store": self.blob_store,
+            "event_sink": self.event_sink,
+            "run_reader": self.home.run_reader,
+            "clock": clock or self.home.clock or SystemClock(),
+        }
 
 
 @asynccontextmanager
