@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from alembic.migration import MigrationContext
-from sqlalchemy.dialects import postgresql
 
 from stagewright import StageContext, define_stage, define_workflow, open_kernel
 from stagewright.errors import InvalidSettingError
@@ -143,7 +142,7 @@ def test_statements_are_built_once_for_each_store() -> None:
 def test_what_a_statement_says_in_text_has_the_names_too() -> None:
     tables = tables_of(Names("app", "x_"))
     first: Any = outbox.first_pending_events(tables)
-    shown = str(first.compile(dialect=postgresql.dialect()))
+    shown = str(first.compile(dialect=create_engine(POSTGRESQL).dialect))
     assert '"app".x_outbox_events.pending' in shown
     hinted = claims.claim_pending_runs(tables, None).chosen
     assert set(hinted._hints.values()) == {

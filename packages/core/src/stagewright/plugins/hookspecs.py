@@ -48,6 +48,8 @@ class CommandGroup(Protocol):
 def stagewright_register_adapters(registry: AdapterRegistry) -> None:
     """Say which URLs this plugin opens, with `registry.add(scheme, opener)`.
 
+    An opener that heeds `AdapterOptions.schema` and `table_prefix` is added with `takes_names=True`.
+
     Args:
         registry: This plugin's own; what another plugin claims shows only when the URL is opened.
     """
