@@ -56,7 +56,14 @@ CATALOGS = {"sqlite": SQLITE, "postgresql": POSTGRESQL, "mariadb": MARIADB}
 
 
 @pytest.fixture(
-    params=["sqlite", "postgresql", "mariadb", "sqlite named", "postgresql named", "mariadb named"]
+    params=[
+        "sqlite",
+        "postgresql",
+        "mariadb",
+        "sqlite named",
+        "postgresql named",
+        pytest.param("mariadb named", marks=pytest.mark.thorough),
+    ]
 )
 def urls(
     request: pytest.FixtureRequest, tmp_path: object, new_database: Callable[[str], str]
