@@ -1,10 +1,12 @@
 """The conformance suite on every database, driver and way of sending statements."""
 
-from collections.abc import AsyncIterator, Callable
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psycopg
 import pytest
 import pytest_asyncio
 from sqlalchemy import make_url, text
@@ -68,6 +70,7 @@ from stagewright_persistence_sqlalchemy import (
 from stagewright_persistence_sqlalchemy.plugin import stagewright_conformance_targets
 from stagewright_persistence_sqlalchemy.sqlalchemy_sessions import SqlAlchemySessions
 from stagewright_persistence_sqlalchemy.tables import metadata
+from stagewright_test_support.servers import PostgresDatabases
 
 TARGET = pytest.mark.conformance_target
 WAYS = (
@@ -78,9 +81,33 @@ WAYS = (
     ),
     pytest.param("psycopg", marks=[TARGET("PostgreSQL, psycopg"), pytest.mark.thorough]),
     pytest.param("asyncpg through pgbouncer", marks=[TARGET("PostgreSQL, PgBouncer"), pytest.mark.thorough]),
+    pytest.param(
+        "asyncpg at repeatable read",
+        marks=[TARGET("PostgreSQL, repeatable read, asyncpg"), pytest.mark.thorough],
+    ),
+    pytest.param(
+        "psycopg at repeatable read",
+        marks=[TARGET("PostgreSQL, repeatable read, psycopg"), pytest.mark.thorough],
+    ),
     pytest.param("mariadb", marks=[TARGET("MariaDB, asyncmy"), pytest.mark.thorough]),
 )
 READY: set[str] = set()
+
+
+@pytest.fixture(scope="module")
+def repeatable_read_url(postgres_url: str) -> Iterator[str]:
+    """A database whose transactions see one snapshot unless they say otherwise."""
+    databases = PostgresDatabases.at(postgres_url)
+    name = f"repeatable_read_{uuid.uuid4().hex[:8]}"
+    url = databases.create(name)
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            f"ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'".encode()
+        )
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SHOW transaction_isolation").fetchone() == ("repeatable read",)
+    yield url
+    databases.drop(name)
 
 
 class OnDatabase:
@@ -97,9 +124,10 @@ class OnDatabase:
         elif way == "mariadb":
             url = request.getfixturevalue("mariadb_url")
         else:
-            driver = "psycopg" if way == "psycopg" else "asyncpg"
-            pooled = "pgbouncer" in way
-            url = request.getfixturevalue("pgbouncer_url" if pooled else "postgres_url")
+            driver, _, place_of = way.partition(" ")
+            pooled = "pgbouncer" in place_of
+            fixtures = {"through pgbouncer": "pgbouncer_url", "at repeatable read": "repeatable_read_url"}
+            url = request.getfixturevalue(fixtures.get(place_of, "postgres_url"))
             url = url.replace("postgresql://", f"postgresql+{driver}://") + "?pgbouncer=true" * pooled
         engine = create_engine(url)
         sessions = SqlAlchemySessions(engine) if "sqlalchemy" in way else None
@@ -254,10 +282,7 @@ class TestSignals(OnDatabase, SignalSuite):
 
 
 class TestBorrowedSessions(OnDatabase, BorrowedSessionSuite):
-    # On MariaDB every session of a caller's is refused, which `test_mariadb.py` looks at.
-    @pytest.fixture(params=[one for one in WAYS if one.values != ("mariadb",)])
-    def way(self, request: pytest.FixtureRequest) -> str:
-        return str(request.param)
+    pass
 
 
 class TestPurges(OnDatabase, PurgeSuite):

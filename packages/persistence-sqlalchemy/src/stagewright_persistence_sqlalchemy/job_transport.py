@@ -174,8 +174,14 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
         if not stage_ids:
             return 0
         names = {f"item_{number}": stage_id for number, stage_id in enumerate(sorted(set(stage_ids)))}
+        names |= {"run_id": run_id}
         async with self._writing() as tx:
-            return await tx.execute(statements.delete_jobs(len(names)), names | {"run_id": run_id})
+            if not self._database.kind.locks_entries:
+                return await tx.execute(statements.delete_jobs(len(set(stage_ids))), names)
+            # One by one by their positions, so that nothing beside them is locked.
+            found = await tx.fetch(statements.positions_of_stages(len(set(stage_ids))), names)
+            statement = statements.delete_job_at()
+            return sum([await tx.execute(statement, {"at_position": row["position"]}) for row in found])
 
     async def get_jobs_by_run(self, run_id: str) -> list[JobRecord]:
         """All jobs of a run, by the time they were enqueued."""

@@ -1,16 +1,17 @@
 """Durable steps in an SQL database."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from sqlalchemy import Delete, Select, Text, bindparam, delete, select
+from sqlalchemy import ColumnElement, Delete, Select, Text, bindparam, delete, select
 
 from stagewright.errors import DuplicateRecordError
 from stagewright.records import StepExpectation, StepOwner, StepPatch, StepRecord, set_fields
 from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.connection import Connection
 from stagewright_persistence_sqlalchemy.rows import column_values, step_of
+from stagewright_persistence_sqlalchemy.statements.paths import of_met_rows
 from stagewright_persistence_sqlalchemy.statements.reads import numbered
 from stagewright_persistence_sqlalchemy.statements.writes_at_once import insert_step
 from stagewright_persistence_sqlalchemy.taking import taking_matching
@@ -70,8 +71,14 @@ class SqlAlchemyStepLedger(Connection):
     async def clear_except(self, stage_record_id: str, keep: Collection[str]) -> None:
         """Delete the steps of a stage record but for those in `keep`."""
         kept: dict[str, Any] = {f"item_{number}": step_id for number, step_id in enumerate(sorted(set(keep)))}
+        named = kept | {"stage_record_id": stage_record_id}
         async with self._writing() as tx:
-            await tx.execute(_clear_except(len(kept)), kept | {"stage_record_id": stage_record_id})
+            if not self._database.kind.locks_entries:
+                await tx.execute(_clear_except(len(kept)), named)
+                return
+            # One by one by their ids, so that nothing beside them is locked.
+            for row in await tx.fetch(_ids_except(len(kept)), named):
+                await tx.execute(_delete(), {"of_id": row["id"]})
 
 
 def _columns(values: Mapping[str, Any]) -> dict[str, Any]:  # Any: a record's fields have many types
@@ -94,7 +101,7 @@ def _one() -> Select[Any]:
 
 @lru_cache(maxsize=1)
 def _by_id() -> Select[Any]:
-    return select(tables.steps).where(tables.steps.c.id == bindparam("id", type_=Text()))
+    return of_met_rows(select(tables.steps).where(tables.steps.c.id == bindparam("id", type_=Text())))
 
 
 @lru_cache(maxsize=1)
@@ -109,8 +116,20 @@ def _all() -> Select[Any]:
 
 @lru_cache(maxsize=64)
 def _clear_except(count: int) -> Delete:
+    return delete(tables.steps).where(*_except(count))
+
+
+@lru_cache(maxsize=64)
+def _ids_except(count: int) -> Select[Any]:
+    return select(tables.steps.c.id).where(*_except(count))
+
+
+def _except(count: int) -> Sequence[ColumnElement[bool]]:
     steps = tables.steps.c
-    statement = delete(tables.steps).where(
-        steps.stage_record_id == bindparam("stage_record_id", type_=Text())
-    )
-    return statement.where(steps.step_id.not_in(numbered(count))) if count else statement
+    of_stage = steps.stage_record_id == bindparam("stage_record_id", type_=Text())
+    return (of_stage, steps.step_id.not_in(numbered(count))) if count else (of_stage,)
+
+
+@lru_cache(maxsize=1)
+def _delete() -> Delete:
+    return delete(tables.steps).where(tables.steps.c.id == bindparam("of_id", type_=Text()))

@@ -20,7 +20,7 @@ from stagewright.status import TERMINAL_RUN_STATUSES, Status
 from stagewright_persistence_sqlalchemy import tables
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
 from stagewright_persistence_sqlalchemy.rows import RUN_PREFIX, STAGE_PREFIX
-from stagewright_persistence_sqlalchemy.statements.paths import PRIMARY, along
+from stagewright_persistence_sqlalchemy.statements.paths import PRIMARY, along, of_met_rows
 
 __all__ = [
     "blob_by_key",
@@ -29,18 +29,22 @@ __all__ = [
     "load_runs",
     "lock_event_sequences",
     "lock_runs",
+    "locks_runs",
     "numbered",
     "run_by_id",
     "run_status",
     "runs_by_version",
     "signal_of_step",
     "signals_of_run",
+    "snapshots_of_runs",
     "stage_by_name",
     "stages_of_run",
     "stages_of_runs",
+    "standing_definition",
     "versions_of",
 ]
 
+_LOCKS_RUNS: Final = "stagewright_locks_runs"
 _ACTIVE: Final = sorted(set(Status) - TERMINAL_RUN_STATUSES)
 
 
@@ -66,7 +70,19 @@ def lock_runs(count: int) -> Executable:
     """Runs, locked in the order of their ids."""
     runs = tables.runs
     named = select(runs).where(runs.c.id.in_(numbered(count))).order_by(runs.c.id)
-    return along(named.with_for_update(), runs, PRIMARY)
+    return along(named.with_for_update(), runs, PRIMARY).execution_options(**{_LOCKS_RUNS: True})
+
+
+def locks_runs(statement: Executable) -> bool:
+    """Whether a statement is that one: what is read after it has to be as new as the locks are."""
+    return bool(statement.get_execution_options().get(_LOCKS_RUNS))
+
+
+@lru_cache(maxsize=128)
+def snapshots_of_runs(count: int) -> Select[Any]:
+    """What tells of runs whether anything has happened in them, as a transaction sees them that has a snapshot."""
+    runs = tables.runs.c
+    return select(runs.id, runs.version, runs.event_seq).where(runs.id.in_(numbered(count)))
 
 
 @lru_cache(maxsize=128)
@@ -160,7 +176,7 @@ def lock_event_sequences(count: int) -> Executable:
 def versions_of(table: Table, count: int) -> Executable:
     """The versions of rows; None where the table has none."""
     version = table.c.version if "version" in table.c else literal_column("NULL").label("version")
-    return select(table.c.id, version).where(table.c.id.in_(numbered(count)))
+    return of_met_rows(select(table.c.id, version).where(table.c.id.in_(numbered(count))))
 
 
 @lru_cache(maxsize=1)
@@ -171,6 +187,12 @@ def definition_by_key() -> Select[Any]:
         definitions.workflow_id == bindparam("workflow_id", type_=Text()),
         definitions.version == bindparam("version", type_=Text()),
     )
+
+
+@lru_cache(maxsize=1)
+def standing_definition() -> Select[Any]:
+    """The definition that stood in the way of one."""
+    return of_met_rows(definition_by_key())
 
 
 @lru_cache(maxsize=8)
@@ -190,12 +212,13 @@ def runs_by_version(*filters: str, only_active: bool) -> Executable:
 
 @lru_cache(maxsize=1)
 def idempotency_key() -> Select[Any]:
-    """An idempotency key."""
+    """An idempotency key that stood in the way of one."""
     keys = tables.idempotency_keys.c
-    return select(tables.idempotency_keys).where(
+    held = select(tables.idempotency_keys).where(
         keys.key == bindparam("key", type_=Text()),
         keys.command_type == bindparam("command_type", type_=Text()),
     )
+    return of_met_rows(held)
 
 
 @lru_cache(maxsize=1)
