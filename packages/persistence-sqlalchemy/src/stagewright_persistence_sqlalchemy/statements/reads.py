@@ -79,7 +79,7 @@ def locks_runs(statement: Executable) -> bool:
 
 
 @lru_cache(maxsize=128)
-def snapshots_of_runs(count: int) -> Select[Any]:
+def snapshots_of_runs(count: int) -> Executable:
     """What tells of runs whether anything has happened in them, as a transaction sees them that has a snapshot."""
     runs = tables.runs.c
     return select(runs.id, runs.version, runs.event_seq).where(runs.id.in_(numbered(count)))
@@ -176,7 +176,8 @@ def lock_event_sequences(count: int) -> Executable:
 def versions_of(table: Table, count: int) -> Executable:
     """The versions of rows; None where the table has none."""
     version = table.c.version if "version" in table.c else literal_column("NULL").label("version")
-    return of_met_rows(select(table.c.id, version).where(table.c.id.in_(numbered(count))))
+    named: Select[Any] = select(table.c.id, version)
+    return of_met_rows(named.where(table.c.id.in_(numbered(count))))
 
 
 @lru_cache(maxsize=1)

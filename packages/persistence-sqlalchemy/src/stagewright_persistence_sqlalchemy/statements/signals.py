@@ -64,7 +64,7 @@ def leave_notice(kind: DatabaseKind) -> Executable:
 
 
 @lru_cache(maxsize=1)
-def signals_and_notices() -> Select[Any]:
+def signals_and_notices() -> Executable:
     """How many notifications there have been, and in how many rows they are counted."""
     signals = tables.signals.c
     counted = func.coalesce(func.sum(signals.count), 0, type_=BigInteger)
@@ -72,7 +72,7 @@ def signals_and_notices() -> Select[Any]:
 
 
 @lru_cache(maxsize=1)
-def free_notices() -> Select[Any]:
+def free_notices() -> Executable:
     """Up to `limit` notices that nobody holds; they are locked by this."""
     signals = tables.signals.c
     notices = select(signals.id, signals.count).where(signals.id > _COUNTER).order_by(signals.id)
