@@ -17,6 +17,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from random import Random
 from typing import Any
 
+import psycopg
 import pytest
 import pytest_asyncio
 from sqlalchemy import Executable
@@ -41,6 +42,11 @@ from stagewright_persistence_sqlalchemy.tables import metadata
 from stagewright_test_support.servers import MariadbDatabases, PostgresDatabases
 
 _PATIENCE = 90.0
+_PLACES = {
+    "": "postgres_url",
+    "through pgbouncer": "pgbouncer_url",
+    "at repeatable read": "repeatable_read_url",
+}
 _ENDINGS = ("workflow:completed", "workflow:failed", "workflow:cancelled")
 
 
@@ -155,8 +161,27 @@ def points() -> _Points:
 
 @pytest.fixture(params=["sqlite", "asyncpg"])
 def way(request: pytest.FixtureRequest) -> str:
-    """The database and driver: `sqlite`, `mariadb`, `asyncpg`, `psycopg`, or `… through pgbouncer` of these two."""
+    """The database and driver: `sqlite`, `mariadb`, `asyncpg`, `psycopg`.
+
+    The last two may be `… through pgbouncer`, or `… at repeatable read`, where that is the database's default.
+    """
     return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def repeatable_read_url(postgres_url: str) -> Iterator[str]:
+    """A database whose transactions see one snapshot unless they say otherwise."""
+    databases = PostgresDatabases.at(postgres_url)
+    name = f"repeatable_read_{uuid.uuid4().hex[:8]}"
+    url = databases.create(name)
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            f"ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'".encode()
+        )
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SHOW transaction_isolation").fetchone() == ("repeatable read",)
+    yield url
+    databases.drop(name)
 
 
 @pytest.fixture
@@ -164,9 +189,9 @@ def url(way: str, request: pytest.FixtureRequest) -> str:
     """Where the test's database is."""
     if way in ("sqlite", "mariadb"):
         return str(request.getfixturevalue(f"{way}_url"))
-    driver, _, pooler = way.partition(" through ")
-    plain: str = request.getfixturevalue(f"{pooler or 'postgres'}_url")
-    return plain.replace("postgresql://", f"postgresql+{driver}://") + "?pgbouncer=true" * bool(pooler)
+    driver, _, place = way.partition(" ")
+    plain: str = request.getfixturevalue(_PLACES[place])
+    return plain.replace("postgresql://", f"postgresql+{driver}://") + "?pgbouncer=true" * ("pgb" in place)
 
 
 @pytest.fixture

@@ -1,12 +1,10 @@
 """The conformance suite on every database, driver and way of sending statements."""
 
-import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-import psycopg
 import pytest
 import pytest_asyncio
 from sqlalchemy import make_url, text
@@ -70,7 +68,6 @@ from stagewright_persistence_sqlalchemy import (
 from stagewright_persistence_sqlalchemy.plugin import stagewright_conformance_targets
 from stagewright_persistence_sqlalchemy.sqlalchemy_sessions import SqlAlchemySessions
 from stagewright_persistence_sqlalchemy.tables import metadata
-from stagewright_test_support.servers import PostgresDatabases
 
 TARGET = pytest.mark.conformance_target
 WAYS = (
@@ -92,22 +89,6 @@ WAYS = (
     pytest.param("mariadb", marks=[TARGET("MariaDB, asyncmy"), pytest.mark.thorough]),
 )
 READY: set[str] = set()
-
-
-@pytest.fixture(scope="module")
-def repeatable_read_url(postgres_url: str) -> Iterator[str]:
-    """A database whose transactions see one snapshot unless they say otherwise."""
-    databases = PostgresDatabases.at(postgres_url)
-    name = f"repeatable_read_{uuid.uuid4().hex[:8]}"
-    url = databases.create(name)
-    with psycopg.connect(url) as connection:
-        connection.execute(
-            f"ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'".encode()
-        )
-    with psycopg.connect(url) as connection:
-        assert connection.execute("SHOW transaction_isolation").fetchone() == ("repeatable read",)
-    yield url
-    databases.drop(name)
 
 
 class OnDatabase:

@@ -47,7 +47,12 @@ LINEAR = [
     "workflow:completed",
 ]
 
-every_driver = pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg", "mariadb"], indirect=True)
+STRICT = [
+    pytest.param(f"{driver} at repeatable read", marks=pytest.mark.slow) for driver in ("asyncpg", "psycopg")
+]
+every_driver = pytest.mark.parametrize(
+    "way", ["sqlite", "asyncpg", "psycopg", "mariadb", *STRICT], indirect=True
+)
 
 
 async def add_one(ctx: StageContext[Any]) -> Any:
