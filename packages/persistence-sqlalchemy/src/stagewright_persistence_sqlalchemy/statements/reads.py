@@ -176,7 +176,7 @@ def lock_event_sequences(count: int) -> Executable:
 def versions_of(table: Table, count: int) -> Executable:
     """The versions of rows; None where the table has none."""
     version = table.c.version if "version" in table.c else literal_column("NULL").label("version")
-    named: Select[Any] = select(table.c.id, version)
+    named: Any = select(table.c.id, version)  # Any: typed by its columns
     return of_met_rows(named.where(table.c.id.in_(numbered(count))))
 
 
