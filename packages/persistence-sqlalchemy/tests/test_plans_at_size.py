@@ -96,11 +96,15 @@ ASKED: Mapping[str, Ask] = {
 _NO_END = (
     "runs that have ended at no known time are looked for among all that have no such time, the open ones"
 )
+_FROM_THE_TOP = "a page in the middle is counted to from the first one"
 GAPS: Mapping[tuple[str, str], str] = {
     ("sqlite", "purge"): _NO_END,
     ("postgresql", "purge"): _NO_END,
     ("mariadb", "purge"): _NO_END,
     ("sqlite", "stuck runs"): "no index has the RUNNING runs by their ids, so each page sorts all of them",
+    ("mariadb", "runs by several statuses"): _FROM_THE_TOP,
+    ("mariadb", "runs by workflow"): _FROM_THE_TOP,
+    ("mariadb", "runs by workflow and status"): _FROM_THE_TOP,
     ("mariadb", "versions in use"): "no index holds all that is added up",
 }
 """What reads more than it gives, by database and question; one that doesn't any more has to go."""
