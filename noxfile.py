@@ -19,7 +19,7 @@ CONSTRAINTS = ("-c", "constraints.txt")
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 EXTRAS = {
     "packages/core": "[cli]",
-    "packages/persistence-sqlalchemy": "[asyncmy,asyncpg,psycopg]",
+    "packages/persistence-sqlalchemy": "[asyncmy,asyncpg,psycopg,pymysql]",
     "tests/support": "[servers]",
 }
 

@@ -19,9 +19,9 @@ _SHORT_LEASES = {
 _RUNS = 500
 
 
-@pytest.fixture
-def url(postgres_url: str) -> str:
-    return postgres_url
+@pytest.fixture(params=["postgres", "mariadb"])
+def url(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(f"{request.param}_url"))
 
 
 @pytest.mark.guarantee("hosts.bodies-once")

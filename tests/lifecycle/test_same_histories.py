@@ -10,12 +10,24 @@ from datetime import UTC, datetime, timedelta
 import asyncpg  # type: ignore[import-untyped]  # it has no stubs
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+from sqlalchemy import event
+from sqlalchemy.engine.interfaces import DBAPICursor
 
-from stagewright import Kernel, open_kernel
+from stagewright import Kernel, WorkflowRegistry, open_kernel
 from stagewright.testing import FakeClock
 from stagewright_histories import History, World, histories, play
+from stagewright_persistence_sqlalchemy import (
+    Database,
+    SqlAlchemyBlobStore,
+    SqlAlchemyJobTransport,
+    SqlAlchemyPersistence,
+    SqlAlchemyStepLedger,
+    create_engine,
+    schema,
+)
+from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
 from stagewright_test_support.fixtures import shared_address
-from stagewright_test_support.servers import PostgresDatabases
+from stagewright_test_support.servers import MariadbDatabases, PostgresDatabases
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 # PostgreSQL keeps leases by its own clock, so that one is made to show the history's time: unqualified names are
@@ -34,7 +46,8 @@ KEPT = ("stagewright_schema_version", "workflow_definitions")
 class Stores:
     """A store of each kind, empty at the start of each history, all on one clock."""
 
-    def __init__(self, postgres_url: str, sqlite_url: str) -> None:
+    def __init__(self, postgres_url: str, sqlite_url: str, mariadb_url: str | None) -> None:
+        self._mariadb = None if mariadb_url is None else Database(create_engine(mariadb_url))
         self._postgres_url = postgres_url
         self._sqlite_url = sqlite_url
         self._opened = AsyncExitStack()
@@ -50,8 +63,32 @@ class Stores:
         for name, url in (("SQLite", self._sqlite_url), ("PostgreSQL", self._postgres_url)):
             opening = open_kernel([], url, clock=self._clock, create_schema=True)
             self._kernels[name] = await self._opened.enter_async_context(opening)
+        if self._mariadb is not None:
+            self._kernels["MariaDB"] = await self._open_mariadb(self._mariadb)
+
+    async def _open_mariadb(self, database: Database) -> Kernel:
+        """It keeps leases by its own clock, too, which each connection can be told."""
+        await schema.upgrade(database.engine)
+
+        @event.listens_for(database.engine.sync_engine, "before_cursor_execute")
+        def set_clock(_connection: object, cursor: DBAPICursor, *_: object) -> None:
+            cursor.execute(f"SET timestamp = {self._clock.now().timestamp():.6f}")
+
+        database.clock = self._clock
+        return Kernel(
+            persistence=SqlAlchemyPersistence(database),
+            blob_store=SqlAlchemyBlobStore(database),
+            job_transport=SqlAlchemyJobTransport(database),
+            step_ledger=SqlAlchemyStepLedger(database),
+            run_reader=SqlAlchemyPersistence(database),
+            event_sink=self._kernels["SQLite"].ports.event_sink,
+            clock=self._clock,
+            registry=WorkflowRegistry([]),
+        )
 
     async def close(self) -> None:
+        if self._mariadb is not None:
+            await self._mariadb.close()
         await self._postgres.close()
         await self._opened.aclose()
 
@@ -76,6 +113,11 @@ class Stores:
         )
         tables = ", ".join(row["name"] for row in listed if row["name"] not in KEPT)
         await self._postgres.execute(f"TRUNCATE {tables}")
+        if self._mariadb is not None:
+            async with self._mariadb.engine.begin() as mariadb:
+                for table in reversed(PLAIN_TABLES.metadata.sorted_tables):
+                    if table.name not in KEPT:
+                        await mariadb.execute(table.delete())
         path = self._sqlite_url.removeprefix("sqlite:///")
         with closing(sqlite3.connect(path)) as connection, connection:
             for (name,) in connection.execute(
@@ -88,16 +130,21 @@ class Stores:
 Play = Callable[[History], None]
 
 
-@pytest.fixture
+@pytest.fixture(params=["without MariaDB", pytest.param("with MariaDB", marks=pytest.mark.slow)])
 def play_everywhere(request: pytest.FixtureRequest, sqlite_url: str) -> Iterator[Play]:
     databases = PostgresDatabases.at(shared_address(request.config, "postgres"))
+    others = None
+    if request.param == "with MariaDB":
+        others = MariadbDatabases.at(shared_address(request.config, "mariadb"))
     name = f"t_histories_{uuid.uuid4().hex[:12]}"
-    stores = Stores(databases.create(name), sqlite_url)
+    stores = Stores(databases.create(name), sqlite_url, None if others is None else others.create(name))
     with asyncio.Runner() as runner:
         runner.run(stores.open())
         yield lambda history: runner.run(stores.play(history))
         runner.run(stores.close())
     databases.drop(name)
+    if others is not None:
+        others.drop(name)
 
 
 # The soak shrinks what it finds, which takes minutes.

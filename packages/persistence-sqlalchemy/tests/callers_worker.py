@@ -44,7 +44,9 @@ async def work(url: str, point: str) -> None:
 
 
 def work_plainly(url: str, point: str) -> None:
-    engine: Engine = sqlalchemy.create_engine(url.replace("+asyncpg", "+psycopg"))
+    engine: Engine = sqlalchemy.create_engine(
+        url.replace("+asyncpg", "+psycopg").replace("mariadb://", "mariadb+pymysql://")
+    )
     if engine.dialect.name == "sqlite":
         prepare_sqlite(engine)
     with SyncKernel(lambda: open_kernel(shipping, url)) as kernel:

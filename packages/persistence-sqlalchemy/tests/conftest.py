@@ -17,6 +17,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from random import Random
 from typing import Any
 
+import psycopg
 import pytest
 import pytest_asyncio
 from sqlalchemy import Executable
@@ -41,6 +42,11 @@ from stagewright_persistence_sqlalchemy.sessions import Session, Sessions
 from stagewright_test_support.servers import MariadbDatabases, PostgresDatabases
 
 _PATIENCE = 90.0
+_PLACES = {
+    "": "postgres_url",
+    "through pgbouncer": "pgbouncer_url",
+    "at repeatable read": "repeatable_read_url",
+}
 _ENDINGS = ("workflow:completed", "workflow:failed", "workflow:cancelled")
 
 
@@ -155,11 +161,28 @@ def points() -> _Points:
 
 @pytest.fixture(params=["sqlite", "asyncpg"])
 def way(request: pytest.FixtureRequest) -> str:
-    """The database and driver: `sqlite`, `mariadb`, `asyncpg`, `psycopg`, or `… through pgbouncer` of these two.
+    """The database and driver: `sqlite`, `mariadb`, `asyncpg`, `psycopg`.
 
-    `… named` is a store with a prefix, and on PostgreSQL with a schema, which is on no search path.
+    The last two may be `… through pgbouncer`, or `… at repeatable read`, where that is the database's default. Any may
+    be `… named`: a store with a prefix, and on PostgreSQL with a schema, which is on no search path.
     """
     return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def repeatable_read_url(postgres_url: str) -> Iterator[str]:
+    """A database whose transactions see one snapshot unless they say otherwise."""
+    databases = PostgresDatabases.at(postgres_url)
+    name = f"repeatable_read_{uuid.uuid4().hex[:8]}"
+    url = databases.create(name)
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            f"ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'".encode()
+        )
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SHOW transaction_isolation").fetchone() == ("repeatable read",)
+    yield url
+    databases.drop(name)
 
 
 @pytest.fixture
@@ -169,12 +192,11 @@ def url(way: str, request: pytest.FixtureRequest) -> str:
     if kind in ("sqlite", "mariadb"):
         names = "?table_prefix=of_some_team_" * (manner == "named")
         return f"{request.getfixturevalue(f'{kind}_url')}{names}"
+    place: str = request.getfixturevalue(_PLACES.get(manner, "postgres_url"))
+    plain = place.replace("postgresql://", f"postgresql+{kind}://")
     if manner == "named":
-        plain = str(request.getfixturevalue("postgres_url")).replace("postgresql://", f"postgresql+{kind}://")
         return f"{plain}?schema=some_schema&table_prefix=of_some_team_&options=-csearch_path%3Dnowhere"
-    driver, _, pooler = way.partition(" through ")
-    plain = str(request.getfixturevalue(f"{pooler or 'postgres'}_url"))
-    return plain.replace("postgresql://", f"postgresql+{driver}://") + "?pgbouncer=true" * bool(pooler)
+    return plain + "?pgbouncer=true" * ("pgb" in manner)
 
 
 @pytest.fixture

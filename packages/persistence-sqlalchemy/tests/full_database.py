@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, Text, func, literal, select, text
+from sqlalchemy import ColumnElement, Connection, Table, Text, func, literal, literal_column, select, text
 
 from stagewright import Kernel, StageContext, Workflow, WorkflowRegistry, define_stage, define_workflow
 from stagewright.commands import (
@@ -106,9 +106,11 @@ async def _fill(url: str) -> None:
             await connection.run_sync(_multiply)
         if database.engine.dialect.name != "sqlite":
             # A server does it by itself after a while, SQLite only when somebody asks.
+            is_mariadb = database.engine.dialect.name == "mariadb"
+            names = ", ".join(table.name for table in FULL_TABLES)
             async with database.engine.connect() as connection:
                 plain = await connection.execution_options(isolation_level="AUTOCOMMIT")
-                await plain.execute(text("ANALYZE"))
+                await plain.execute(text(f"ANALYZE TABLE {names}" if is_mariadb else "ANALYZE"))
     finally:
         await database.close()
 
@@ -147,9 +149,12 @@ def _multiply(connection: Connection) -> None:
     numbers = "generate_series(1, :copies)"
     if connection.dialect.name == "sqlite":
         numbers = "(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :copies) SELECT i FROM n)"
+    elif connection.dialect.name == "mariadb":
+        numbers = f"(SELECT seq FROM seq_1_to_{COPIES - 1})"
     connection.execute(text("CREATE TEMPORARY TABLE copies (number integer)"))
-    connection.execute(text(f"INSERT INTO copies SELECT * FROM {numbers} AS n"), {"copies": COPIES - 1})
-    number: ColumnElement[Any] = literal("x", Text()).op("||")(text("copies.number"))
+    counted = text(f"INSERT INTO copies SELECT * FROM {numbers} AS n")
+    connection.execute(counted, {"copies": COPIES - 1} if ":copies" in numbers else {})
+    number: ColumnElement[Any] = _joined(connection.dialect.name, literal("x", Text()), text("copies.number"))
     for table in FULL_TABLES:
         columns = [column for column in table.c if column.name != "position"]
         values = [_copied(table, column, number, connection.dialect.name) for column in columns]
@@ -159,11 +164,21 @@ def _multiply(connection: Connection) -> None:
 
 def _copied(table: Table, column: Any, number: Any, dialect: str) -> Any:
     if column.name in _OF_A_RUN and (table.name, column.name) not in _SHARED_KEYS:
-        return column.op("||")(number)
+        return _joined(dialect, column, number)
     if isinstance(column.type, Moment):
         if dialect == "sqlite":
             back = text("'-' || copies.number || ' minutes'")
             moved = func.strftime("%Y-%m-%dT%H:%M:%f", column, back)
             return moved.op("||")(literal("000+00:00", Text()))
+        if dialect == "mariadb":
+            return func.timestampadd(literal_column("MINUTE"), text("-copies.number"), column)
         return column - text("copies.number * interval '1 minute'")
     return column
+
+
+def _joined(dialect: str, first: Any, second: Any) -> ColumnElement[Any]:
+    # To MariaDB two bars are an "or".
+    joined: ColumnElement[Any] = (
+        func.concat(first, second) if dialect == "mariadb" else first.op("||")(second)
+    )
+    return joined

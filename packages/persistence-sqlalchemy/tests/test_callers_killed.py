@@ -14,6 +14,7 @@ from stagewright.commands import CreateRun
 from stagewright.hosting import drive_run
 from stagewright_persistence_sqlalchemy import create_engine, schema
 
+MARIADB = pytest.param("mariadb", marks=pytest.mark.slow)
 WORKER = Path(__file__).with_name("callers_worker.py")
 
 
@@ -30,13 +31,17 @@ async def prepared(url: str) -> None:
         if engine.dialect.name == "postgresql":
             await connection.execute(text("DROP SCHEMA public CASCADE"))
             await connection.execute(text("CREATE SCHEMA public"))
+        elif engine.dialect.name == "mariadb":
+            await connection.execute(text(f"DROP DATABASE {engine.url.database}"))
+            await connection.execute(text(f"CREATE DATABASE {engine.url.database}"))
+            await connection.execute(text(f"USE {engine.url.database}"))
         await connection.execute(text("CREATE TABLE orders (id INTEGER PRIMARY KEY)"))
     await schema.upgrade(engine)
     await engine.dispose()
 
 
 @pytest.mark.guarantee("sql.killed-callers-leave-both-or-neither")
-@pytest.mark.parametrize("way", ["sqlite", "asyncpg"], indirect=True)
+@pytest.mark.parametrize("way", ["sqlite", "asyncpg", MARIADB], indirect=True)
 @pytest.mark.parametrize("sort", ["async", "plain"])
 @pytest.mark.parametrize("point", ["before", "after"])
 async def test_a_killed_caller_leaves_its_row_and_its_run_or_neither(

@@ -22,7 +22,12 @@ from stagewright.hosting.job_runner import run_job
 from stagewright.memory import InMemoryBlobStore, InMemoryDatabase, InMemoryJobTransport, InMemoryStepLedger
 from stagewright_persistence_sqlalchemy import Database
 
-pytestmark = pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg"], indirect=True)
+MARIADB = pytest.param("mariadb", marks=pytest.mark.slow)
+pytestmark = pytest.mark.parametrize(
+    "way",
+    ["sqlite", "asyncpg", "psycopg", MARIADB],
+    indirect=True,
+)
 
 
 async def ask(ctx: StageContext[int]) -> str:

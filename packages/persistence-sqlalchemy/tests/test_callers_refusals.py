@@ -37,6 +37,7 @@ from stagewright.errors import (
 from stagewright.records import Fence
 from stagewright_persistence_sqlalchemy import Database, create_engine, prepare_sqlite
 
+MARIADB = pytest.param("mariadb", marks=pytest.mark.slow)
 NOW = datetime.now(UTC)
 
 
@@ -61,6 +62,8 @@ async def made(url: str) -> AsyncIterator[Callable[..., AsyncEngine]]:
         chosen: URL = make_url(url)
         if chosen.get_backend_name() == "sqlite":
             chosen = chosen.set(drivername="sqlite+aiosqlite")
+        elif chosen.get_backend_name() == "mariadb":
+            chosen = chosen.set(drivername="mariadb+asyncmy")
         elif driver:
             chosen = chosen.set(drivername=f"postgresql+{driver}")
         engines.append(create_async_engine(chosen, **options))
@@ -125,7 +128,11 @@ async def test_what_is_no_open_session_is_refused(kernel: Kernel, database: Data
 
 
 @pytest.mark.guarantee("sql.unfit-sessions-refused-by-name")
-@pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg"], indirect=True)
+@pytest.mark.parametrize(
+    "way",
+    ["sqlite", "asyncpg", "psycopg", MARIADB],
+    indirect=True,
+)
 async def test_sessions_that_commit_each_statement_are_refused(
     kernel: Kernel, made: Callable[..., AsyncEngine]
 ) -> None:
@@ -150,14 +157,20 @@ async def test_sessions_that_commit_each_statement_are_refused(
 
 
 @pytest.mark.guarantee("sql.unfit-sessions-refused-by-name")
-@pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg"], indirect=True)
+@pytest.mark.parametrize(
+    "way",
+    ["sqlite", "asyncpg", "psycopg", MARIADB],
+    indirect=True,
+)
 async def test_sessions_that_only_read_are_refused(
     kernel: Kernel, made: Callable[..., AsyncEngine], database: Database
 ) -> None:
     async with AsyncSession(database.engine) as session:
-        only_reading = (
-            "PRAGMA query_only=1" if database.kind.name == "sqlite" else "SET TRANSACTION READ ONLY"
-        )
+        only_reading = {
+            "sqlite": "PRAGMA query_only=1",
+            "postgresql": "SET TRANSACTION READ ONLY",
+            "mariadb": "START TRANSACTION READ ONLY",
+        }[database.kind.name]
         await session.execute(text(only_reading))
         await refused(kernel, session, "read-only")
         # The session goes on, as it was.
@@ -272,7 +285,7 @@ async def test_a_transaction_that_has_failed_is_named(kernel: Kernel, database: 
     assert len((await kernel.runs.list()).items) == 1
 
 
-@pytest.mark.parametrize("way", ["sqlite", "asyncpg"], indirect=True)
+@pytest.mark.parametrize("way", ["sqlite", "asyncpg", MARIADB], indirect=True)
 async def test_a_session_whose_flush_has_failed_is_refused_until_it_is_rolled_back(
     kernel: Kernel, database: Database
 ) -> None:

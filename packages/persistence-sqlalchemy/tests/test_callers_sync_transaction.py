@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, event, func, select, text
+from sqlalchemy import Connection, Engine, String, create_engine, event, func, inspect, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
 from stagewright import (
@@ -31,8 +31,13 @@ from stagewright.errors import (
 from stagewright.hosting import drive_run
 from stagewright.system import TimeSortableIds
 from stagewright_persistence_sqlalchemy import prepare_sqlite
+from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
 
-pytestmark = pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg"], indirect=True)
+pytestmark = pytest.mark.parametrize(
+    "way",
+    ["sqlite", "asyncpg", "psycopg", pytest.param("mariadb", marks=pytest.mark.slow)],
+    indirect=True,
+)
 
 
 class Base(DeclarativeBase):
@@ -42,7 +47,7 @@ class Base(DeclarativeBase):
 class Order(Base):
     __tablename__ = "orders"
     id: Mapped[int] = mapped_column(primary_key=True)
-    run_id: Mapped[str]
+    run_id: Mapped[str] = mapped_column(String(40))
 
 
 async def ship(ctx: StageContext[int]) -> int:
@@ -57,14 +62,25 @@ shipping = define_workflow("shipping", input=int).pipe(define_stage("ship", ship
 asking = define_workflow("asking", input=int).pipe(define_stage("ask", ask)).build()
 
 
+def plainly(url: str) -> str:
+    """The same database by a driver without an event loop, under the server's own settings."""
+    return url.replace("+asyncpg", "+psycopg").replace("mariadb://", "mariadb+pymysql://")
+
+
 @pytest.fixture
 def kernel(url: str) -> Iterator[SyncKernel]:
-    if url.startswith("postgresql"):
+    if not url.startswith("sqlite"):
         # The tests of a file share a database.
-        emptied = create_engine(url.replace("+asyncpg", "+psycopg"))
+        emptied = create_engine(plainly(url))
         with emptied.begin() as connection:
-            connection.execute(text("DROP SCHEMA public CASCADE"))
-            connection.execute(text("CREATE SCHEMA public"))
+            if url.startswith("mariadb"):
+                # It takes seconds to make tables.
+                there = inspect(connection).get_table_names()
+                for table in reversed([one for one in PLAIN_TABLES.metadata.sorted_tables if one.name in there]):
+                    connection.execute(table.delete())
+            else:
+                connection.execute(text("DROP SCHEMA public CASCADE"))
+                connection.execute(text("CREATE SCHEMA public"))
         emptied.dispose()
     with SyncKernel(lambda: open_kernel([shipping, asking], url, create_schema=True)) as kernel:
         yield kernel
@@ -73,7 +89,7 @@ def kernel(url: str) -> Iterator[SyncKernel]:
 @pytest.fixture
 def engine(url: str, kernel: SyncKernel) -> Iterator[Engine]:
     """The caller's own engine on the kernel's database, by a driver without an event loop."""
-    engine = create_engine(url.replace("+asyncpg", "+psycopg"))
+    engine = create_engine(plainly(url))
     if engine.dialect.name == "sqlite":
         prepare_sqlite(engine)
     Base.metadata.drop_all(engine)

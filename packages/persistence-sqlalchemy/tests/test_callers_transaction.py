@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from sqlalchemy import Column, Integer, Table, Text, func, insert, select
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped
 
 from stagewright import (
@@ -34,13 +34,15 @@ from stagewright.hosting import drive_run
 from stagewright.testing import CollectingEventSink
 from stagewright_persistence_sqlalchemy import Database, create_engine
 
-# The kernel's driver, and the caller's.
+# The kernel's driver, and the caller's; a plain engine is as SQLAlchemy makes it, under the server's REPEATABLE READ.
 PAIRS = [
     ("sqlite", "aiosqlite"),
     ("asyncpg", "asyncpg"),
     ("asyncpg", "psycopg"),
     ("psycopg", "asyncpg"),
     ("psycopg", "psycopg"),
+    pytest.param("mariadb", "asyncmy", marks=pytest.mark.slow),
+    pytest.param("mariadb", "plain asyncmy", marks=pytest.mark.slow),
 ]
 pytestmark = pytest.mark.parametrize(("way", "driver"), PAIRS, indirect=["way"], ids=str)
 
@@ -79,7 +81,9 @@ def kernel(database: Database, make_kernel: Callable[..., Kernel]) -> Kernel:
 async def engine(database: Database, driver: str, url: str) -> AsyncIterator[AsyncEngine]:
     """The caller's own engine, on the kernel's database."""
     plain = url.replace("+asyncpg", "").replace("+psycopg", "")
-    engine = create_engine(plain.replace("://", f"+{driver}://", 1), pool_size=3)
+    *sort, name = driver.split()
+    make = create_async_engine if sort else create_engine
+    engine = make(plain.replace("://", f"+{name}://", 1), pool_size=3)
     async with engine.begin() as connection:
         await connection.run_sync(Base.metadata.drop_all)
         await connection.run_sync(Base.metadata.create_all)

@@ -79,6 +79,14 @@ WAYS = (
     ),
     pytest.param("psycopg", marks=[TARGET("PostgreSQL, psycopg"), pytest.mark.thorough]),
     pytest.param("asyncpg through pgbouncer", marks=[TARGET("PostgreSQL, PgBouncer"), pytest.mark.thorough]),
+    pytest.param(
+        "asyncpg at repeatable read",
+        marks=[TARGET("PostgreSQL, repeatable read, asyncpg"), pytest.mark.thorough],
+    ),
+    pytest.param(
+        "psycopg at repeatable read",
+        marks=[TARGET("PostgreSQL, repeatable read, psycopg"), pytest.mark.thorough],
+    ),
     pytest.param("mariadb", marks=[TARGET("MariaDB, asyncmy"), pytest.mark.thorough]),
     pytest.param("sqlite named", marks=[TARGET("SQLite, prefix"), pytest.mark.thorough]),
     pytest.param("asyncpg named", marks=[TARGET("PostgreSQL, schema and prefix"), pytest.mark.thorough]),
@@ -109,7 +117,8 @@ class OnDatabase:
         else:
             driver = "psycopg" if kind == "psycopg" else "asyncpg"
             pooled = "pgbouncer" in way
-            url = request.getfixturevalue("pgbouncer_url" if pooled else "postgres_url")
+            fixtures = {"through pgbouncer": "pgbouncer_url", "at repeatable read": "repeatable_read_url"}
+            url = request.getfixturevalue(fixtures.get(manner, "postgres_url"))
             url = url.replace("postgresql://", f"postgresql+{driver}://") + "?pgbouncer=true" * pooled
             if names:
                 names["schema"] = "some_schema"
@@ -270,10 +279,7 @@ class TestSignals(OnDatabase, SignalSuite):
 
 
 class TestBorrowedSessions(OnDatabase, BorrowedSessionSuite):
-    # On MariaDB every session of a caller's is refused, which `test_mariadb.py` looks at.
-    @pytest.fixture(params=[one for one in WAYS if "mariadb" not in str(one.values)])
-    def way(self, request: pytest.FixtureRequest) -> str:
-        return str(request.param)
+    pass
 
 
 class TestPurges(OnDatabase, PurgeSuite):

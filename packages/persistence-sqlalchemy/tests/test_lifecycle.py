@@ -47,6 +47,9 @@ LINEAR = [
     "workflow:completed",
 ]
 
+STRICT = [
+    pytest.param(f"{driver} at repeatable read", marks=pytest.mark.slow) for driver in ("asyncpg", "psycopg")
+]
 every_driver = pytest.mark.parametrize(
     "way",
     [
@@ -55,6 +58,7 @@ every_driver = pytest.mark.parametrize(
             pytest.param(f"{way} named", marks=pytest.mark.thorough)
             for way in ("sqlite", "psycopg", "mariadb")
         ),
+        *STRICT,
     ],
     indirect=True,
 )

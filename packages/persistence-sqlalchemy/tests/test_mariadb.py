@@ -15,7 +15,6 @@ from stagewright.errors import (
     OutcomeUnknownError,
     PersistenceUnavailableError,
     RecordNotFoundError,
-    SessionRefusedError,
     TransientPersistenceError,
 )
 from stagewright.records import RunPatch, StepRecord
@@ -154,12 +153,6 @@ async def test_its_sessions_are_as_they_have_to_be_whatever_the_server_says(
         isolation, zone, mode, characters = (await connection.execute(asked)).one()
     assert (isolation, zone, characters) == ("READ-COMMITTED", "+00:00", "utf8mb4")
     assert {"STRICT_ALL_TABLES", "SIMULTANEOUS_ASSIGNMENT"} <= set(mode.split(","))
-
-
-async def test_a_session_of_the_callers_is_refused(database: Database) -> None:
-    async with database.engine.connect() as connection:
-        with pytest.raises(SessionRefusedError, match="MariaDB"):
-            SqlAlchemyPersistence(database).borrow(connection)
 
 
 async def test_encryption_that_is_asked_for_is_not_done_without(

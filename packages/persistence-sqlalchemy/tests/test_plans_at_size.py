@@ -1,10 +1,13 @@
-"""With 200,000 runs, what is asked all the time reads no table from end to end, and sorts nothing that is long."""
+"""With 200,000 runs, what is asked all the time reads no table from end to end, and sorts nothing that is long.
+
+Where that isn't so yet is declared.
+"""
 
 import json
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +24,11 @@ from stagewright.commands import (
     FlushOutbox,
     ListVersions,
     PollSuspendedStages,
+    PurgeRuns,
     ReapStaleLeases,
 )
 from stagewright_persistence_sqlalchemy import Database, create_engine
-from stagewright_persistence_sqlalchemy.sqlalchemy_sessions import SqlAlchemySessions
+from stagewright_persistence_sqlalchemy.mariadb_sessions import sqlalchemy_sessions
 
 pytestmark = pytest.mark.plans
 
@@ -44,6 +48,14 @@ async def a_page_of_runs(kernel: Kernel, **filters: Any) -> None:
         await kernel.runs.list(limit=PAGE, created_to=page.items[0].created_at - timedelta(days=1))
     ).next_cursor
     assert len((await kernel.runs.list(limit=PAGE, cursor=half, **filters)).items) == PAGE
+
+
+async def two_pages_of_stuck_runs(kernel: Kernel) -> None:
+    """What a sweep asks for, page by page, while half of the runs that are RUNNING wait for their time."""
+    before = datetime.now(UTC) - timedelta(minutes=10)
+    page = await kernel.ports.persistence.get_stuck_runs(before, limit=PAGE)
+    assert len(page) == PAGE
+    await kernel.ports.persistence.get_stuck_runs(before, limit=PAGE, after=page[-1].id)
 
 
 async def one_run(kernel: Kernel) -> None:
@@ -75,15 +87,37 @@ ASKED: Mapping[str, Ask] = {
         kernel, workflow_id="orders", statuses=[Status.COMPLETED]
     ),
     "one run": one_run,
+    "stuck runs": two_pages_of_stuck_runs,
+    "purge": lambda kernel: kernel.dispatch(PurgeRuns(older_than=datetime.now(UTC), limit=PAGE)),
     "versions in use": lambda kernel: kernel.dispatch(ListVersions(only_active=True)),
 }
 
 
-@pytest.fixture(scope="module", params=["sqlite", "psycopg"])
+_NO_END = (
+    "runs that have ended at no known time are looked for among all that have no such time, the open ones"
+)
+_FROM_THE_TOP = "a page in the middle is counted to from the first one"
+GAPS: Mapping[tuple[str, str], str] = {
+    ("sqlite", "purge"): _NO_END,
+    ("postgresql", "purge"): _NO_END,
+    ("mariadb", "purge"): _NO_END,
+    ("sqlite", "stuck runs"): "no index has the RUNNING runs by their ids, so each page sorts all of them",
+    ("mariadb", "runs by several statuses"): _FROM_THE_TOP,
+    ("mariadb", "runs by workflow"): _FROM_THE_TOP,
+    ("mariadb", "runs by workflow and status"): _FROM_THE_TOP,
+    ("mariadb", "versions in use"): "no index holds all that is added up",
+}
+"""What reads more than it gives, by database and question; one that doesn't any more has to go."""
+
+
+@pytest.fixture(scope="module", params=["sqlite", "psycopg", "mariadb"])
 def full_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if request.param == "sqlite":
         folder: Path = tmp_path_factory.mktemp("full")
         url = f"sqlite:///{folder / 'full.db'}"
+    elif request.param == "mariadb":
+        folder = Path()
+        url = request.getfixturevalue("mariadb_url")
     else:
         folder = Path()
         plain: str = request.getfixturevalue("postgres_url")
@@ -98,7 +132,7 @@ def full_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 async def recorded(url: str) -> AsyncIterator[tuple[Database, list[tuple[str, Any]]]]:
     """A database, and each statement that is sent to it."""
     engine = create_engine(url)
-    database = Database(engine, sessions=SqlAlchemySessions(engine))
+    database = Database(engine, sessions=sqlalchemy_sessions(engine))
     sent: list[tuple[str, Any]] = []
 
     @event.listens_for(engine.sync_engine, "before_cursor_execute")
@@ -129,6 +163,10 @@ async def test_a_hot_question_reads_what_it_gives_and_little_more(full_url: str,
                     for fault in await plan_faults(connection, statement, parameters)
                 ]
                 await connection.rollback()
+    gap = GAPS.get((database.kind.name, name))
+    if gap is not None:
+        assert faults, f"it is no gap any more, that {gap}"
+        return
     assert not faults, "\n".join(faults)
 
 
@@ -137,6 +175,12 @@ async def plan_faults(connection: AsyncConnection, statement: str, parameters: A
         rows = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
         steps = [(row.parent, str(row.detail)) for row in rows]
         return list(_faults_of_sqlite(steps))
+    if connection.dialect.name == "mariadb":
+        way = "EXPLAIN" if statement.startswith("INSERT") else "ANALYZE"
+        told: Any = (
+            await connection.exec_driver_sql(f"{way} FORMAT=JSON {statement}", parameters)
+        ).scalar_one()
+        return list(_faults_of_mariadb(json.loads(told)))
     # What inserts rows can't be done once more.
     way = "FORMAT JSON" if "INSERT INTO" in statement else "ANALYZE, TIMING OFF, FORMAT JSON"
     explain = f"EXPLAIN ({way}) {statement}"
@@ -155,6 +199,39 @@ def _faults_of_sqlite(steps: Sequence[tuple[int, str]]) -> Iterator[str]:
             # A run has few stages, and what a part with a limit has given is short.
             if not any("(run_id=?" in other for other in sorted_steps):
                 yield from (f"sorts what comes of: {other}" for other in sorted_steps)
+
+
+def _faults_of_mariadb(plan: Any) -> Iterator[str]:  # Any: JSON, which nests what is done first
+    if isinstance(plan, list):
+        for part in plan:
+            yield from _faults_of_mariadb(part)
+    if not isinstance(plan, dict):
+        return
+    if plan.get("r_rows") is not None and plan.get("table_name") in FULL:
+        looked_at = plan["r_rows"] * plan.get("r_loops", 1)
+        passed_over = looked_at * (1 - plan.get("r_filtered", 100) / 100)
+        if plan["access_type"] == "ALL" or passed_over > MOST_PASSED_OVER:
+            how = f"{plan['access_type']} {plan.get('key')}"
+            yield f"passes over {passed_over:.0f} of {looked_at:.0f} rows of {plan['table_name']} by {how}"
+    if "sort_key" in plan:
+        long = max(
+            (table["r_rows"] * table.get("r_loops", 1) for table in _tables_of_mariadb(plan)), default=0
+        )
+        if long > MOST_SORTED:
+            yield f"sorts {long:.0f} rows by {plan['sort_key']}"
+    for part in plan.values():
+        yield from _faults_of_mariadb(part)
+
+
+def _tables_of_mariadb(plan: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(plan, list):
+        for part in plan:
+            yield from _tables_of_mariadb(part)
+    elif isinstance(plan, dict):
+        if plan.get("r_rows") is not None and plan.get("table_name") in FULL:
+            yield plan
+        for part in plan.values():
+            yield from _tables_of_mariadb(part)
 
 
 def _nodes(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

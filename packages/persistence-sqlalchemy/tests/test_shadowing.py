@@ -25,6 +25,7 @@ from stagewright.testing import (
 )
 from stagewright_persistence_sqlalchemy import create_engine, schema
 from stagewright_persistence_sqlalchemy.errors import DatabaseUnusableError, SchemaMissingError
+from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
 
 
 async def work(ctx: StageContext[Any]) -> dict[str, int]:
@@ -54,7 +55,16 @@ other = (
 )
 
 
-@pytest_asyncio.fixture(params=["sqlite", "sqlite copy", "role", "transaction", "psycopg"])
+@pytest_asyncio.fixture(
+    params=[
+        "sqlite",
+        "sqlite copy",
+        "role",
+        "transaction",
+        "psycopg",
+        pytest.param("mariadb", marks=pytest.mark.slow),
+    ]
+)
 async def reading_url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
     """A database with one run that has a stage behind it and waits in another, opened so that it can only be read."""
     way: str = request.param
@@ -69,6 +79,10 @@ async def reading_url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIt
             source.close()
             url = f"sqlite:///{copy.as_posix()}"
         yield f"{url}?mode=ro"
+        return
+    if way == "mariadb":
+        async for url in mariadb_to_read(str(request.getfixturevalue("mariadb_url"))):
+            yield url
         return
     url = str(request.getfixturevalue("postgres_url"))
     engine = create_engine(url)
@@ -91,6 +105,23 @@ async def reading_url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIt
         driver = "psycopg" if way == "psycopg" else "asyncpg"
         options = quote("-c default_transaction_read_only=on")
         yield f"{url.replace('postgresql', f'postgresql+{driver}')}?options={options}"
+    await engine.dispose()
+
+
+async def mariadb_to_read(url: str) -> AsyncIterator[str]:
+    engine = create_engine(url)
+    role, name = f"reader_{uuid.uuid4().hex[:12]}", engine.url.database
+    if await schema.current(engine) is None:
+        await schema.upgrade(engine)
+    async with engine.begin() as connection:
+        for table in reversed(PLAIN_TABLES.metadata.sorted_tables):
+            await connection.execute(table.delete())
+        await connection.execute(text(f"CREATE USER {role}@'%'"))
+        await connection.execute(text(f"GRANT SELECT ON {name}.* TO {role}@'%'"))
+    await begin_a_run(url)
+    yield url.replace("root@", f"{role}@")
+    async with engine.begin() as connection:
+        await connection.execute(text(f"DROP USER {role}@'%'"))
     await engine.dispose()
 
 
@@ -139,7 +170,7 @@ async def test_a_login_that_may_only_read_is_enough(reading_url: str) -> None:
 
 async def test_nothing_can_be_written_that_way(reading_url: str) -> None:
     async with open_kernel([deployed], reading_url) as kernel:
-        with pytest.raises(Exception, match=r"(?i)read-?\s?only|permission denied"):
+        with pytest.raises(Exception, match=r"(?i)read-?\s?only|(permission|command) denied"):
             await kernel.dispatch(CreateRun("w", 2))
         page = await kernel.ports.run_reader.list_runs(RunQuery(), limit=10, cursor=None)
         assert len(page.items) == 1

@@ -70,7 +70,8 @@ def _kind(text: str) -> str:
     first = text.split(maxsplit=1)[0].rstrip(";").upper()
     if first == "SAVEPOINT" or first == "RELEASE" or text.upper().startswith("ROLLBACK TO"):
         return "savepoint"
-    return first.lower() if first in ("BEGIN", "COMMIT", "ROLLBACK") else "statement"
+    # SHOW is asked once on each connection.
+    return first.lower() if first in ("BEGIN", "COMMIT", "ROLLBACK", "SHOW") else "statement"
 
 
 def _count(database: Database) -> Sent:

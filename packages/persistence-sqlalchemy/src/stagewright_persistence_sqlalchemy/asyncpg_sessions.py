@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+from weakref import WeakSet
 
 from sqlalchemy import Executable
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -28,18 +29,19 @@ class AsyncpgSessions:
     def __init__(self, engine: AsyncEngine) -> None:
         self._connections = PooledConnections(engine)
         self._statements = PreparedStatements(engine.dialect)
+        self._plain: WeakSet[Any] = WeakSet()
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Session]:
         """A connection on which every statement is a transaction of its own."""
         async with self._driver_connection() as driver:
-            yield _AsyncpgSession(driver, self._statements)
+            yield _AsyncpgSession(driver, self._statements, self._plain)
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[Session]:
         """A connection in a transaction."""
         async with self._driver_connection() as driver:
-            session = _AsyncpgSession(driver, self._statements, is_own=True)
+            session = _AsyncpgSession(driver, self._statements, self._plain, is_own=True)
             try:
                 try:
                     yield session
@@ -64,9 +66,12 @@ class AsyncpgSessions:
 
 
 class _AsyncpgSession:
-    def __init__(self, driver: Any, statements: PreparedStatements, *, is_own: bool = False) -> None:
+    def __init__(
+        self, driver: Any, statements: PreparedStatements, plain: WeakSet[Any], *, is_own: bool = False
+    ) -> None:
         self._driver = driver
         self._statements = statements
+        self._plain = plain
         self._savepoints = 0
         self._is_own = is_own
         self._is_begun = False
@@ -100,7 +105,7 @@ class _AsyncpgSession:
         return prepared.rows(records)
 
     async def finish_with(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
-        if self._is_begun:
+        if self._is_begun or not await self._is_plain():
             return await self.fetch(statement, parameters)
         prepared = self._statements.of(statement)
         self._check_open()
@@ -143,6 +148,15 @@ class _AsyncpgSession:
             self._is_begun = True
             # Said each time: a database whose default is stricter would refuse what waits for a lock.
             await self._driver.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+
+    async def _is_plain(self) -> bool:
+        """Whether a statement outside of a transaction is under READ COMMITTED; asked once on each connection."""
+        if self._driver not in self._plain:
+            with translated_errors():
+                if await self._driver.fetchval("SHOW default_transaction_isolation") != "read committed":
+                    return False
+            self._plain.add(self._driver)
+        return True
 
     def _check_open(self) -> None:
         """What was never sent has an outcome that is known."""

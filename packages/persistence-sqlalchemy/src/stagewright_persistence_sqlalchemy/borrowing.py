@@ -41,10 +41,6 @@ class _Greenlets:
 
 def _borrowed(database: Database, session: object, thread: CallersThread | None) -> BorrowedTransaction:
     name = type(session).__name__
-    if database.kind.counts_at_the_end:
-        # Whoever commits here isn't known, and a shared row that is held until then would keep every other writer.
-        problem = "a caller's transaction on MariaDB can't wake waiting hosts; commit it, then use the kernel itself"
-        raise SessionRefusedError(name, problem)
     if lives_in_one_connection(database.engine):
         problem = "an SQLite database in memory has one connection, which can't be yours as well; use a file"
         raise SessionRefusedError(name, problem)

@@ -27,6 +27,9 @@ def require_usable(connection: Connection, tables: Tables, kind: DatabaseKind, n
     """
     if connection.closed:
         raise SessionRefusedError(name, "it is closed")
+    if kind.name == "mariadb" and connection.dialect.name == "mysql":
+        fix = "make its engine with mariadb+pymysql:// or mariadb+asyncmy:// in the place of mysql+…"
+        raise SessionRefusedError(name, f"it is of SQLAlchemy's dialect for MySQL; {fix}")
     if not _is_of(kind, connection.dialect.name):
         raise SessionRefusedError(
             name, f"it is of {connection.dialect.name}, and the kernel's database is {kind.name}"
@@ -53,7 +56,11 @@ def _commits_each_statement(connection: Connection) -> bool:
     level = connection.get_execution_options().get("isolation_level")
     driver: Any = connection.connection.dbapi_connection
     # The adapters of asyncpg and psycopg have this; sqlite3's is a number, which `_require_prepared` looks at.
-    return str(level).upper() == "AUTOCOMMIT" or getattr(driver, "autocommit", None) is True
+    if str(level).upper() == "AUTOCOMMIT" or getattr(driver, "autocommit", None) is True:
+        return True
+    asked = getattr(driver, "get_autocommit", None)
+    # The drivers for MariaDB know it without asking the server.
+    return asked is not None and bool(asked())
 
 
 def _require_prepared(connection: Connection, tables: Tables, name: str) -> None:

@@ -13,7 +13,7 @@ from stagewright_persistence_sqlalchemy.pending_writes import ENTITIES, PendingW
 from stagewright_persistence_sqlalchemy.sessions import Session
 from stagewright_persistence_sqlalchemy.statements.paths import updating_along
 from stagewright_persistence_sqlalchemy.statements.reads import versions_of
-from stagewright_persistence_sqlalchemy.statements.signals import raise_signal
+from stagewright_persistence_sqlalchemy.statements.signals import leave_notice, raise_signal
 from stagewright_persistence_sqlalchemy.statements.writes import (
     ACKNOWLEDGEMENT_COLUMNS,
     JOB_COLUMNS,
@@ -73,7 +73,13 @@ Rows: TypeAlias = Sequence[Mapping[str, Any]]
 
 
 async def flush(
-    tables: Tables, kind: DatabaseKind, session: Session, pending: PendingWrites, *, is_last: bool = False
+    tables: Tables,
+    kind: DatabaseKind,
+    session: Session,
+    pending: PendingWrites,
+    *,
+    is_last: bool = False,
+    is_borrowed: bool = False,
 ) -> None:
     """Send all pending writes, and see that those with a guard took effect.
 
@@ -83,6 +89,7 @@ async def flush(
         session: The transaction's connection.
         pending: The writes; none are left, but for notifications that come last.
         is_last: Whether only the commit follows.
+        is_borrowed: Whether somebody else commits, nobody knows when.
 
     Raises:
         StaleVersionError: If a row doesn't have the version that was expected.
@@ -92,13 +99,18 @@ async def flush(
     writes = list(_writes(pending))
     topics = list(pending.topics)
     pending.clear()
-    if kind.counts_at_the_end and not is_last:
+    if kind.counts_at_the_end and not is_last and not is_borrowed:
         pending.topics.update(dict.fromkeys(topics))
         topics = []
     if kind.composes:
         changed = await _send_composed(tables, kind, session, writes, topics, is_last=is_last)
     else:
-        changed = await _send_one_by_one(tables, kind, session, writes, topics)
+        told: Sequence[Executable] = ()
+        if topics:
+            # A row that is shared can't be held until an unknown end.
+            leaves = kind.counts_at_the_end and is_borrowed
+            told = (leave_notice(tables, kind) if leaves else raise_signal(tables, kind),)
+        changed = await _send_one_by_one(tables, kind, session, writes, told)
     for (write, rows), ids in zip(writes, changed, strict=True):
         if isinstance(write, _Update | _Acknowledge):
             refused = [row for row in rows if row["id"] not in ids]
@@ -200,7 +212,7 @@ async def _send_one_by_one(
     kind: DatabaseKind,
     session: Session,
     writes: Sequence[tuple[Write, Rows]],
-    topics: Sequence[str],
+    told: Sequence[Executable],
 ) -> list[set[str]]:
     statements: list[tuple[Executable, Sequence[Mapping[str, Any]]]] = []
     for write, rows in writes:
@@ -208,8 +220,7 @@ async def _send_one_by_one(
         statements.append(
             (_single(tables, kind, write), [{p: row[name] for p, name in names} for row in rows])
         )
-    if topics:
-        statements.append((raise_signal(tables, kind), [{}]))
+    statements += [(statement, [{}]) for statement in told]
     counts = await session.execute_all(statements)
     return [
         {row["id"] for row, count in zip(rows, changed, strict=True) if count and "id" in row}

@@ -180,10 +180,16 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
         if not stage_ids:
             return 0
         names = {f"item_{number}": stage_id for number, stage_id in enumerate(sorted(set(stage_ids)))}
+        names |= {"run_id": run_id}
         async with self._writing() as tx:
-            return await tx.execute(
-                statements.delete_jobs(self._tables, len(names)), names | {"run_id": run_id}
-            )
+            if not self._database.kind.locks_entries:
+                statement = statements.delete_jobs(self._tables, len(set(stage_ids)))
+                return await tx.execute(statement, names)
+            # One by one by their positions, so that nothing beside them is locked.
+            positions = statements.positions_of_stages(self._tables, len(set(stage_ids)))
+            found = await tx.fetch(positions, names)
+            statement = statements.delete_job_at(self._tables)
+            return sum([await tx.execute(statement, {"at_position": row["position"]}) for row in found])
 
     async def get_jobs_by_run(self, run_id: str) -> list[JobRecord]:
         """All jobs of a run, by the time they were enqueued."""

@@ -6,15 +6,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Protocol
 
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from stagewright.errors import TransientPersistenceError
 from stagewright_persistence_sqlalchemy.connecting import connected
+from stagewright_persistence_sqlalchemy.dialect import MARIADB
 from stagewright_persistence_sqlalchemy.engine import another_engine
 from stagewright_persistence_sqlalchemy.mariadb_sessions import MariadbSession
 from stagewright_persistence_sqlalchemy.pooler import DEAF, is_behind_pooler
 from stagewright_persistence_sqlalchemy.rows import Row
-from stagewright_persistence_sqlalchemy.sessions import Sessions
-from stagewright_persistence_sqlalchemy.statements.signals import current_signal
+from stagewright_persistence_sqlalchemy.sessions import Session, Sessions
+from stagewright_persistence_sqlalchemy.statements.signals import (
+    add_notices,
+    current_signal,
+    delete_notice,
+    free_notices,
+    signals_and_notices,
+)
 from stagewright_persistence_sqlalchemy.tables import Tables
 
 __all__ = ["Listener", "listener_of"]
@@ -24,6 +33,10 @@ _LONGEST_PAUSE: Final = 5.0
 _CONNECT_WITHIN: Final = 10.0
 _KEEP_ALIVE: Final = 10.0
 _LOOK_EVERY: Final = 0.05
+_MOST_ROWS: Final = 64
+"""More rows that count notifications aren't left for every look to add up."""
+
+_AT_ONCE: Final = 200
 _log: Final = logging.getLogger("stagewright.persistence")
 
 
@@ -190,13 +203,35 @@ def _mariadb_watch(engine: AsyncEngine, tables: Tables) -> _Watch:
             async def look() -> list[Row]:
                 try:
                     async with asyncio.timeout(_KEEP_ALIVE):
-                        return await session.fetch(current_signal(tables), {})
+                        counted = await session.fetch(signals_and_notices(tables), {})
+                        if counted[0]["rows"] > _MOST_ROWS:
+                            await _gather_notices(session, tables)
+                        return counted
                 except TimeoutError as error:
                     raise TimeoutError(f"the database didn't answer within {_KEEP_ALIVE:g} s") from error
 
             await _watch_counter(look, begun, heard)
 
     return watch
+
+
+async def _gather_notices(session: Session, tables: Tables) -> None:
+    """Put notices into the counter; another listener's and open transactions' are passed over.
+
+    What all of them add up to stays the same, so nobody is woken by it.
+    """
+    try:
+        await session.execute(text("START TRANSACTION"), {})
+        found = await session.fetch(free_notices(tables), {"limit": _AT_ONCE})
+        if found:
+            await session.execute_all([(delete_notice(tables), [{"of_id": row["id"]} for row in found])])
+            # The counter last, as for everybody.
+            many = sum(row["count"] for row in found)
+            await session.execute(add_notices(tables, MARIADB), {"many": many})
+        await session.execute(text("COMMIT"), {})
+    except TransientPersistenceError:
+        # Another look will find as many.
+        await session.execute(text("ROLLBACK"), {})
 
 
 def _counter_watch(sessions: Sessions, tables: Tables) -> _Watch:

@@ -8,6 +8,8 @@ __all__ = [
     "DUPLICATES",
     "LOST",
     "MISSING",
+    "MISSING_SAVEPOINT",
+    "READ_ONLY",
     "REFUSED",
     "TOO_LARGE",
     "UNAVAILABLE",
@@ -21,6 +23,10 @@ DEADLOCKS: Final = frozenset({1213, 1020})
 DUPLICATES: Final = frozenset({1062, 1169, 1586})
 MISSING: Final = frozenset({1216, 1452})
 """What a row refers to isn't there."""
+
+MISSING_SAVEPOINT: Final = frozenset({1305})
+READ_ONLY: Final = frozenset({1792})
+"""A write in a transaction that only reads."""
 
 TOO_LARGE: Final = frozenset({1153, 1406})
 """More than `max_allowed_packet`, or than a column has room for."""
@@ -45,9 +51,12 @@ UNSENT: Final = frozenset({0, 2006})
 """What the drivers say of a connection that nothing could be sent on any more."""
 
 
+_DRIVERS: Final = ("asyncmy", "pymysql")
+
+
 def error_number(errors: Iterable[BaseException]) -> int | None:
     """The number that the first of some errors has; None if none of them is one of a driver for MariaDB."""
     for error in errors:
-        if type(error).__module__.startswith("asyncmy") and error.args and isinstance(error.args[0], int):
+        if type(error).__module__.startswith(_DRIVERS) and error.args and isinstance(error.args[0], int):
             return error.args[0]
     return None

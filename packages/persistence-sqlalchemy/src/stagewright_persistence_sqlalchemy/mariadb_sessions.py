@@ -18,7 +18,7 @@ from stagewright_persistence_sqlalchemy.sessions import Session
 from stagewright_persistence_sqlalchemy.sqlalchemy_sessions import SqlAlchemySession, SqlAlchemySessions
 from stagewright_persistence_sqlalchemy.vendor_errors import translated_errors
 
-__all__ = ["MariadbSession", "MariadbSessions", "sqlalchemy_sessions"]
+__all__ = ["MariadbSession", "MariadbSessions", "require_room", "sqlalchemy_sessions"]
 
 _ESCAPED: Final = "\0\n\r\x1a\"'\\"
 _MOST_BYTES: Final = 4
@@ -56,12 +56,12 @@ class MariadbSession(SqlAlchemySession):
 
     async def fetch(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
         """Run a statement and read all its rows."""
-        self._require_room(parameters)
+        require_room(self._largest, parameters)
         return await super().fetch(statement, parameters)
 
     async def execute(self, statement: Executable, parameters: Mapping[str, Any]) -> int:
         """Run a statement and say how many rows it changed; an insert that was skipped has changed none."""
-        self._require_room(parameters)
+        require_room(self._largest, parameters)
         with translated_errors():
             result = cast(
                 "CursorResult[Any]",
@@ -88,17 +88,18 @@ class MariadbSession(SqlAlchemySession):
         with translated_errors():
             await nested.commit()
 
-    def _require_room(self, parameters: Mapping[str, Any]) -> None:
-        """Refuse what is too large: the server would hang up in the middle of it, as if it had been lost."""
-        texts = [value for value in parameters.values() if isinstance(value, str | bytes)]
-        if self._largest is None or sum(map(len, texts)) * _MOST_BYTES <= self._largest:
-            return
-        size = sum(map(_sent_bytes, texts))
-        if size > self._largest:
-            raise ValueTooLargeError(
-                f"{size:,} bytes were to be sent at once, and it takes {self._largest:,}; raise the server's "
-                "max_allowed_packet, or keep such values in another blob store"
-            )
+
+def require_room(largest: int | None, parameters: Mapping[str, Any]) -> None:
+    """Refuse what is too large: the server would hang up in the middle of it, as if it had been lost."""
+    texts = [value for value in parameters.values() if isinstance(value, str | bytes)]
+    if largest is None or sum(map(len, texts)) * _MOST_BYTES <= largest:
+        return
+    size = sum(map(_sent_bytes, texts))
+    if size > largest:
+        raise ValueTooLargeError(
+            f"{size:,} bytes were to be sent at once, and it takes {largest:,}; raise the server's "
+            "max_allowed_packet, or keep such values in another blob store"
+        )
 
 
 def sqlalchemy_sessions(engine: AsyncEngine) -> SqlAlchemySessions:

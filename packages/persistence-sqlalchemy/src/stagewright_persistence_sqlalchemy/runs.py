@@ -183,7 +183,7 @@ class RunStores(Connection):
                 tx.new_definitions.remember(definition)
                 return definition
             key = {"workflow_id": definition.workflow_id, "version": definition.version}
-            stored = definition_of((await tx.fetch(reads.definition_by_key(self._tables), key))[0])
+            stored = definition_of((await tx.fetch(reads.standing_definition(self._tables), key))[0])
         self._learn(stored)
         return stored
 

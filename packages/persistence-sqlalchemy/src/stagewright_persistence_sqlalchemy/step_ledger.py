@@ -1,14 +1,15 @@
 """Durable steps in an SQL database."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Delete, Select, Text, bindparam, delete, select
+from sqlalchemy import ColumnElement, Delete, Select, Text, bindparam, delete, select
 
 from stagewright.errors import DuplicateRecordError
 from stagewright.records import StepExpectation, StepOwner, StepPatch, StepRecord, set_fields
 from stagewright_persistence_sqlalchemy.connection import Connection
 from stagewright_persistence_sqlalchemy.rows import column_values, step_of
+from stagewright_persistence_sqlalchemy.statements.paths import of_met_rows
 from stagewright_persistence_sqlalchemy.statements.reads import numbered
 from stagewright_persistence_sqlalchemy.statements.writes_at_once import insert_step
 from stagewright_persistence_sqlalchemy.tables import Tables, for_tables
@@ -74,10 +75,14 @@ class SqlAlchemyStepLedger(Connection):
     async def clear_except(self, stage_record_id: str, keep: Collection[str]) -> None:
         """Delete the steps of a stage record but for those in `keep`."""
         kept: dict[str, Any] = {f"item_{number}": step_id for number, step_id in enumerate(sorted(set(keep)))}
+        named = kept | {"stage_record_id": stage_record_id}
         async with self._writing() as tx:
-            await tx.execute(
-                _clear_except(self._tables, len(kept)), kept | {"stage_record_id": stage_record_id}
-            )
+            if not self._database.kind.locks_entries:
+                await tx.execute(_clear_except(self._tables, len(kept)), named)
+                return
+            # One by one by their ids, so that nothing beside them is locked.
+            for row in await tx.fetch(_ids_except(self._tables, len(kept)), named):
+                await tx.execute(_delete(self._tables), {"of_id": row["id"]})
 
 
 def _columns(values: Mapping[str, Any]) -> dict[str, Any]:  # Any: a record's fields have many types
@@ -100,7 +105,7 @@ def _one(tables: Tables) -> Select[Any]:
 
 @for_tables(maxsize=1)
 def _by_id(tables: Tables) -> Select[Any]:
-    return select(tables.steps).where(tables.steps.c.id == bindparam("id", type_=Text()))
+    return of_met_rows(select(tables.steps).where(tables.steps.c.id == bindparam("id", type_=Text())))
 
 
 @for_tables(maxsize=1)
@@ -115,8 +120,20 @@ def _all(tables: Tables) -> Select[Any]:
 
 @for_tables(maxsize=64)
 def _clear_except(tables: Tables, count: int) -> Delete:
+    return delete(tables.steps).where(*_except(tables, count))
+
+
+@for_tables(maxsize=64)
+def _ids_except(tables: Tables, count: int) -> Select[Any]:
+    return select(tables.steps.c.id).where(*_except(tables, count))
+
+
+def _except(tables: Tables, count: int) -> Sequence[ColumnElement[bool]]:
     steps = tables.steps.c
-    statement = delete(tables.steps).where(
-        steps.stage_record_id == bindparam("stage_record_id", type_=Text())
-    )
-    return statement.where(steps.step_id.not_in(numbered(count))) if count else statement
+    of_stage = steps.stage_record_id == bindparam("stage_record_id", type_=Text())
+    return (of_stage, steps.step_id.not_in(numbered(count))) if count else (of_stage,)
+
+
+@for_tables(maxsize=1)
+def _delete(tables: Tables) -> Delete:
+    return delete(tables.steps).where(tables.steps.c.id == bindparam("of_id", type_=Text()))

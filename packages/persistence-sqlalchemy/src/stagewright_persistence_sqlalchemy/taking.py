@@ -25,6 +25,8 @@ class Taking:
         key: The column that tells the rows from each other.
         changes: What becomes of them.
         told: The columns of the answer.
+        candidates: The keys of rows that may be taken, not locked; None where the rows are named.
+        still: Whether a candidate can still be taken.
     """
 
     def __init__(
@@ -34,12 +36,22 @@ class Taking:
         key: Column[Any],
         changes: Changes,
         told: Sequence[Column[Any]],
+        candidates: Executable | None = None,
+        still: Sequence[ColumnElement[bool]] = (),
     ) -> None:
+        self.candidates: Final = candidates
+        self._still = still
         self.at_once: Final = at_once
         self.chosen: Final = chosen
         self._key = key
         self._changes = changes
         self._told = told
+
+    @cached_property
+    def chosen_candidates(self) -> Select[Any]:
+        """The keys of those candidates that can still be taken and that nobody holds, locked by their keys alone."""
+        still = select(self._key).where(self._is_taken, *self._still).with_for_update(skip_locked=True)
+        return along(still, self._key.table, PRIMARY)
 
     @cached_property
     def change(self) -> Update:
@@ -71,13 +83,22 @@ class Taking:
 
 
 def taking_chosen(
-    chosen: Select[Any], key: Column[Any], changes: Changes, told: Sequence[Column[Any]]
+    chosen: Select[Any],
+    key: Column[Any],
+    changes: Changes,
+    told: Sequence[Column[Any]],
+    candidates: Select[Any] | None = None,
 ) -> Taking:
-    """Taking the rows whose keys a locking read chooses."""
+    """Taking the rows whose keys a locking read chooses.
+
+    `candidates` is that read without its locks. With it, a transaction of MariaDB's that may be under REPEATABLE READ
+    locks no more than what it takes: there a locking read of a range keeps others from inserting rows into it.
+    """
     # A common table expression is evaluated once; as a plain subquery the planner may evaluate it row by row.
     taken = chosen.cte("taken")
     at_once = _changed(key, changes).where(key.in_(select(taken.c[key.name]))).returning(*told)
-    return Taking(at_once, chosen, key, changes, told)
+    still = () if candidates is None or candidates.whereclause is None else (candidates.whereclause,)
+    return Taking(at_once, chosen, key, changes, told, candidates, still)
 
 
 def taking_matching(

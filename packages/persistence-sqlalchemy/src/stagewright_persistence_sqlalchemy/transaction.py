@@ -23,17 +23,25 @@ __all__ = ["Transaction"]
 class Transaction:
     """A transaction, used by one task at a time as its connection is.
 
+    Args:
+        kind: The database.
+        session: Its connection.
+        is_borrowed: Whether somebody else commits it, nobody knows when.
+
     Attributes:
         pending: Writes that were not sent yet.
         has_notified: Whether waiting hosts are told of this transaction when it has committed.
         new_definitions: Definitions that it inserted; known to be stored once it has committed.
     """
 
-    def __init__(self, tables: Tables, kind: DatabaseKind, session: Session) -> None:
+    def __init__(
+        self, tables: Tables, kind: DatabaseKind, session: Session, *, is_borrowed: bool = False
+    ) -> None:
         self.pending = PendingWrites()
         self._tables = tables
         self._kind = kind
         self._session = session
+        self._is_borrowed = is_borrowed
         self._sequences: dict[str, int] = {}
         self._spoiled: BaseException | None = None
         self._has_sent = False
@@ -58,7 +66,12 @@ class Transaction:
         """Send what is pending, then change rows at once; answers what is told of them."""
         if self._kind.returns_changes:
             return await self.fetch(taking.at_once, parameters)
-        chosen = await self.fetch(taking.chosen, parameters)
+        if self._is_borrowed and taking.candidates is not None:
+            candidates = await self.fetch(taking.candidates, parameters)
+            again = dict(parameters) | taking.keys(candidates)
+            chosen = await self.fetch(taking.chosen_candidates, again) if candidates else []
+        else:
+            chosen = await self.fetch(taking.chosen, parameters)
         if not chosen:
             return []
         keys = taking.keys(chosen)
@@ -72,7 +85,14 @@ class Transaction:
             notifies = bool(self.pending.topics)
             self._has_sent = True
             with self._spoiling():
-                await flush(self._tables, self._kind, self._session, self.pending, is_last=is_last)
+                await flush(
+                    self._tables,
+                    self._kind,
+                    self._session,
+                    self.pending,
+                    is_last=is_last,
+                    is_borrowed=self._is_borrowed,
+                )
             self.has_notified = self.has_notified or notifies
 
     def check_usable(self) -> None:

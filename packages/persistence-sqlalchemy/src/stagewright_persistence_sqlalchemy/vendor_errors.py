@@ -20,7 +20,13 @@ from stagewright.errors import (
 from stagewright_persistence_sqlalchemy import mariadb_errors
 from stagewright_persistence_sqlalchemy.errors import ValueTooLargeError
 
-__all__ = ["is_forbidden", "refusal_of", "translated_commit_errors", "translated_errors"]
+__all__ = [
+    "is_forbidden",
+    "is_savepoint_missing",
+    "refusal_of",
+    "translated_commit_errors",
+    "translated_errors",
+]
 
 _DEADLOCK: Final = "40P01"
 _UNIQUE: Final = "23505"
@@ -91,11 +97,17 @@ def is_forbidden(error: BaseException) -> bool:
 def refusal_of(error: BaseException) -> str | None:
     """Why a session of the caller's can't be used as it is, if that is what an error says, and the fix."""
     state = _sqlstate(error)
-    if state == _READ_ONLY or _has_sqlite_code(error, _SQLITE_READ_ONLY):
+    is_mariadbs = mariadb_errors.error_number(_chain(error)) in mariadb_errors.READ_ONLY
+    if state == _READ_ONLY or is_mariadbs or _has_sqlite_code(error, _SQLITE_READ_ONLY):
         return "it is read-only; the kernel has to write in it"
     if state == _FAILED:
         return "its transaction has failed with an earlier error; roll it back, at least to a savepoint before that"
     return None
+
+
+def is_savepoint_missing(error: BaseException) -> bool:
+    """Whether MariaDB knows nothing of a savepoint: it has undone the whole transaction by itself."""
+    return mariadb_errors.error_number(_chain(error)) in mariadb_errors.MISSING_SAVEPOINT
 
 
 def _was_unsent(error: BaseException | None) -> bool:

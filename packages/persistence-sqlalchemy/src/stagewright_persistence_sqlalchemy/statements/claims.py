@@ -66,25 +66,27 @@ def claim_pending_runs(tables: Tables, pairs: int | None) -> Taking:
     """Make PENDING runs RUNNING: higher priority first, then the older, then the smaller id."""
     runs = tables.runs
     now = bindparam("now", type_=Moment())
-    chosen = (
+    pending = (
         select(runs.c.id)
         .where(runs.c.status == literal_column("'PENDING'"))
         .order_by(runs.c.priority.desc(), runs.c.created_at, runs.c.id)
         .limit(bindparam("limit", type_=Integer()))
-        .with_for_update(skip_locked=True)
         # By itself it takes all PENDING runs out of the index by status, and sorts them.
         .with_hint(runs, f"INDEXED BY {tables.names.of('ix_workflow_runs_pending')}", "sqlite")
     )
     served = is_served(runs, pairs)
     if served is not None:
-        chosen = chosen.where(served)
+        pending = pending.where(served)
+    pending = along(pending, runs, "ix_workflow_runs_pending")
     changes = (
         (runs.c.status, "RUNNING"),
         (runs.c.started_at, func.coalesce(runs.c.started_at, now)),
         (runs.c.updated_at, now),
         (runs.c.version, runs.c.version + 1),
     )
-    return taking_chosen(along(chosen, runs, "ix_workflow_runs_pending"), runs.c.id, changes, list(runs.c))
+    return taking_chosen(
+        pending.with_for_update(skip_locked=True), runs.c.id, changes, list(runs.c), candidates=pending
+    )
 
 
 @for_tables(maxsize=64)

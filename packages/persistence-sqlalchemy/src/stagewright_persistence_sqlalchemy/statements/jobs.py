@@ -43,6 +43,7 @@ from stagewright_persistence_sqlalchemy.taking import Taking, taking_chosen
 __all__ = [
     "acknowledge_at_once",
     "cancel_by_run",
+    "delete_job_at",
     "delete_jobs",
     "depth",
     "enqueue_at_once",
@@ -53,6 +54,7 @@ __all__ = [
     "lock_jobs_at_rest",
     "owned_leases",
     "place_of_job",
+    "positions_of_stages",
     "release_stale",
     "renew_jobs",
     "renew_leases",
@@ -221,17 +223,30 @@ def expire_runaway(tables: Tables, kind: DatabaseKind) -> Taking:
 def cancel_by_run(tables: Tables, kind: DatabaseKind) -> Taking:
     """Cancel a run's waiting jobs, but for those that a claimer is taking."""
     jobs = tables.jobs.c
-    waiting = (
-        select(jobs.position)
-        .where(
-            jobs.run_id == bindparam("of_run", type_=Text()),
-            jobs.status.in_([literal("PENDING"), literal("SUSPENDED")]),
-        )
-        .with_for_update(skip_locked=True)
+    waiting = select(jobs.position).where(
+        jobs.run_id == bindparam("of_run", type_=Text()),
+        jobs.status.in_([literal("PENDING"), literal("SUSPENDED")]),
     )
+    waiting = along(waiting, tables.jobs, _BY_STAGE)
     now = _now(kind)
     changes = ((jobs.status, "CANCELLED"), (jobs.completed_at, now), (jobs.updated_at, now))
-    return taking_chosen(along(waiting, tables.jobs, _BY_STAGE), jobs.position, changes, [jobs.position])
+    locked = waiting.with_for_update(skip_locked=True)
+    return taking_chosen(locked, jobs.position, changes, [jobs.position], candidates=waiting)
+
+
+@for_tables(maxsize=64)
+def positions_of_stages(tables: Tables, count: int) -> Select[Any]:
+    """Where the jobs of so many stages of a run are; not locked."""
+    jobs = tables.jobs.c
+    return select(jobs.position).where(
+        jobs.run_id == bindparam("run_id", type_=Text()), jobs.stage_id.in_(numbered(count))
+    )
+
+
+@for_tables(maxsize=1)
+def delete_job_at(tables: Tables) -> Executable:
+    """Delete a job by its position; several at once would be looked for among all of them."""
+    return delete(tables.jobs).where(tables.jobs.c.position == bindparam("at_position", type_=BigInteger()))
 
 
 @for_tables(maxsize=64)

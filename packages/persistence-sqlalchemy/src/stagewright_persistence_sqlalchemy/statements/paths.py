@@ -4,16 +4,17 @@ It locks every row that it looks at. Left to itself it searches a small table wh
 waits for rows, or takes some, that the statement isn't about.
 """
 
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
-from sqlalchemy import Table, Update
+from sqlalchemy import Executable, Select, Table, Update
 from sqlalchemy.sql.selectable import HasHints
 
 from stagewright_persistence_sqlalchemy.tables import names_of_table
 
-__all__ = ["PRIMARY", "along", "updating_along"]
+__all__ = ["PRIMARY", "along", "is_of_met_rows", "of_met_rows", "updating_along"]
 
 PRIMARY: Final = "PRIMARY"
+_MET: Final = "stagewright_met"
 Chosen = TypeVar("Chosen", bound=HasHints)
 
 
@@ -31,3 +32,16 @@ def updating_along(changed: Update, index: str) -> Update:
 def _hint(table: Table, index: str) -> str:
     # A primary key has the same name everywhere.
     return f"FORCE INDEX ({index if index == PRIMARY else names_of_table(table).of(index)})"
+
+
+def of_met_rows(chosen: Select[Any]) -> Select[Any]:
+    """A read of rows that a write of the same transaction has met, by a key: wanted is what that write has seen.
+
+    Under READ COMMITTED and on PostgreSQL that is what any read sees, or the write has failed.
+    """
+    return chosen.execution_options(**{_MET: True})
+
+
+def is_of_met_rows(statement: Executable) -> bool:
+    """Whether a statement is a read of such rows."""
+    return bool(statement.get_execution_options().get(_MET))

@@ -19,7 +19,7 @@ from sqlalchemy import (
 from stagewright.status import TERMINAL_RUN_STATUSES, Status
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
 from stagewright_persistence_sqlalchemy.rows import RUN_PREFIX, STAGE_PREFIX
-from stagewright_persistence_sqlalchemy.statements.paths import PRIMARY, along
+from stagewright_persistence_sqlalchemy.statements.paths import PRIMARY, along, of_met_rows
 from stagewright_persistence_sqlalchemy.tables import Tables, for_tables
 
 __all__ = [
@@ -29,18 +29,22 @@ __all__ = [
     "load_runs",
     "lock_event_sequences",
     "lock_runs",
+    "locks_runs",
     "numbered",
     "run_by_id",
     "run_status",
     "runs_by_version",
     "signal_of_step",
     "signals_of_run",
+    "snapshots_of_runs",
     "stage_by_name",
     "stages_of_run",
     "stages_of_runs",
+    "standing_definition",
     "versions_of",
 ]
 
+_LOCKS_RUNS: Final = "stagewright_locks_runs"
 _ACTIVE: Final = sorted(set(Status) - TERMINAL_RUN_STATUSES)
 
 
@@ -66,7 +70,19 @@ def lock_runs(tables: Tables, count: int) -> Executable:
     """Runs, locked in the order of their ids."""
     runs = tables.runs
     named = select(runs).where(runs.c.id.in_(numbered(count))).order_by(runs.c.id)
-    return along(named.with_for_update(), runs, PRIMARY)
+    return along(named.with_for_update(), runs, PRIMARY).execution_options(**{_LOCKS_RUNS: True})
+
+
+def locks_runs(statement: Executable) -> bool:
+    """Whether a statement is that one: what is read after it has to be as new as the locks are."""
+    return bool(statement.get_execution_options().get(_LOCKS_RUNS))
+
+
+@for_tables(maxsize=128)
+def snapshots_of_runs(tables: Tables, count: int) -> Executable:
+    """What tells of runs whether anything has happened in them, as a transaction sees them that has a snapshot."""
+    runs = tables.runs.c
+    return select(runs.id, runs.version, runs.event_seq).where(runs.id.in_(numbered(count)))
 
 
 @for_tables(maxsize=128)
@@ -164,7 +180,8 @@ def lock_event_sequences(tables: Tables, count: int) -> Executable:
 def versions_of(table: Table, count: int) -> Executable:
     """The versions of rows; None where the table has none."""
     version = table.c.version if "version" in table.c else literal_column("NULL").label("version")
-    return select(table.c.id, version).where(table.c.id.in_(numbered(count)))
+    named: Any = select(table.c.id, version)  # Any: typed by its columns
+    return of_met_rows(named.where(table.c.id.in_(numbered(count))))
 
 
 @for_tables(maxsize=1)
@@ -175,6 +192,12 @@ def definition_by_key(tables: Tables) -> Select[Any]:
         definitions.workflow_id == bindparam("workflow_id", type_=Text()),
         definitions.version == bindparam("version", type_=Text()),
     )
+
+
+@for_tables(maxsize=1)
+def standing_definition(tables: Tables) -> Select[Any]:
+    """The definition that stood in the way of one."""
+    return of_met_rows(definition_by_key(tables))
 
 
 @for_tables(maxsize=8)
@@ -194,12 +217,13 @@ def runs_by_version(tables: Tables, *filters: str, only_active: bool) -> Executa
 
 @for_tables(maxsize=1)
 def idempotency_key(tables: Tables) -> Select[Any]:
-    """An idempotency key."""
+    """An idempotency key that stood in the way of one."""
     keys = tables.idempotency_keys.c
-    return select(tables.idempotency_keys).where(
+    held = select(tables.idempotency_keys).where(
         keys.key == bindparam("key", type_=Text()),
         keys.command_type == bindparam("command_type", type_=Text()),
     )
+    return of_met_rows(held)
 
 
 @for_tables(maxsize=1)
