@@ -37,10 +37,11 @@ def test_a_database_from_nothing_to_its_schema(db: Db, url: str) -> None:
     if url.startswith("sqlite"):
         missing = f"there is no such file as {url} names; check its path, or make it with"
     assert db("check", url) == (1, "", f"stagewright: {missing} `stagewright db upgrade '{url}'`\n")
-    assert db("current", url) == (0, "none\n", "")
+    assert db("current", url) == (0, f"none\nthis build needs: {HEAD}\n", "")
     assert db("upgrade", url) == (0, f"the schema {HEAD} was made\n", "")
     assert db("check", url) == (0, f"the schema is {HEAD}, as needed\n", "")
-    assert db("current", url) == (0, f"{HEAD}\n", "")
+    builds = f"oldest build that works on it: {HEAD}\nthis build needs: {HEAD}"
+    assert db("current", url) == (0, f"{HEAD}\n{builds}\n", "")
     assert db("upgrade", url) == (0, f"the schema is at {HEAD} already\n", "")
 
 

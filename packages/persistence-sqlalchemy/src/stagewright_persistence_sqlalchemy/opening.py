@@ -24,12 +24,14 @@ async def open_database(url: str, options: AdapterOptions) -> AsyncIterator[Adap
     engine = create_engine(url)
     try:
         if options.create_schema is None and not is_read_only(engine):
-            await upgrade_if_new(engine)
+            schema = await upgrade_if_new(engine)
         else:
-            await (upgrade if options.create_schema else check)(engine)
+            if options.create_schema:
+                await upgrade(engine)
+            schema = await check(engine)
         with named_errors(engine.url):
             clock = options.clock or await clock_of(engine)
-        database = Database(engine, clock=clock)
+        database = Database(engine, clock=clock, schema=schema)
         persistence = SqlAlchemyPersistence(database)
         ai_calls = SqlAlchemyAICallLogger(database)
         try:

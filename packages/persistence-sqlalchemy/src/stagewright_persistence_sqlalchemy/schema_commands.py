@@ -25,18 +25,25 @@ def upgrade(url: str) -> str:
 
 
 def check(url: str) -> str:
-    """Say that a database has the schema that this version needs.
+    """Say that this version works on the schema that a database has.
 
     Raises:
-        SchemaError: If it hasn't.
+        SchemaError: If it doesn't.
     """
-    _on_engine(url, schema.check)
-    return f"the schema is {schema.HEAD}, as needed"
+    found = _on_engine(url, schema.check)
+    return found.remark or f"the schema is {schema.HEAD}, as needed"
 
 
 def current(url: str) -> str:
-    """The version of the schema that a database has, or none."""
-    return _on_engine(url, schema.current) or "none"
+    """The version of a database's schema, or none; the oldest build that works on it; what this one needs."""
+
+    async def look(engine: AsyncEngine) -> tuple[str | None, str | None]:
+        return await schema.current(engine), await schema.oldest_build(engine)
+
+    version, oldest_build = _on_engine(url, look)
+    if version is None:
+        return f"none\nthis build needs: {schema.HEAD}"
+    return f"{version}\noldest build that works on it: {oldest_build}\nthis build needs: {schema.HEAD}"
 
 
 def sql(url: str) -> str:
