@@ -38,6 +38,7 @@ from stagewright_conformance import (
     OutboxDeliverySuite,
     OutboxSuite,
     OutlookSuite,
+    PagingSuite,
     PurgeSuite,
     RowLockSuite,
     RunClaimSuite,
@@ -50,6 +51,7 @@ from stagewright_conformance import (
     StepEnlistmentSuite,
     StepLedgerSuite,
     StepListingSuite,
+    StepPagingSuite,
     StuckRunSuite,
     TransactionSuite,
     TransportEnlistmentSuite,
@@ -338,6 +340,14 @@ class TestStepLedger(OnDatabase, StepLedgerSuite):
 
 
 class TestStepEnlistment(OnDatabase, StepEnlistmentSuite):
+    pass
+
+
+class TestPaging(OnDatabase, PagingSuite):
+    pass
+
+
+class TestStepPaging(OnDatabase, StepPagingSuite):
     pass
 
 

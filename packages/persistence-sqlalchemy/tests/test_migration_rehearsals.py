@@ -162,4 +162,6 @@ async def test_runs_of_an_older_version_are_upgraded_and_go_on(
 async def test_ten_thousand_odd_rows_are_upgraded_and_their_runs_go_on(
     url: str, todays_url: str, engine: AsyncEngine, tmp_path: Path, version: str
 ) -> None:
-    await rehearse(url, todays_url, engine, tmp_path, version, list(ODD.values()), TEN_THOUSAND)
+    # The first version kept no results of steps elsewhere.
+    values = [value for name, value in ODD.items() if (name, version) != ("large", "0001")]
+    await rehearse(url, todays_url, engine, tmp_path, version, values, TEN_THOUSAND)

@@ -143,7 +143,7 @@ def test_six_starts_at_once_all_end_healthy(url: str, killed: bool, database: st
         if killed:
             time.sleep(0.5)
             starting[1].kill()
-        output, errors = starting[0].communicate(timeout=60)
+        output, errors = starting[0].communicate(timeout=240)
     finally:
         for process in starting:
             process.kill()
