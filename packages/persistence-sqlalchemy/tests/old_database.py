@@ -5,6 +5,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import Connection, MetaData, Table, func, select
@@ -158,11 +159,12 @@ def reflected(connection: Connection) -> MetaData:
 
 
 def read_rows(connection: Connection, found: MetaData) -> Rows:
-    """Every row, in the order of its primary key, with those columns that `found` has."""
+    """Every row, in an order of their primary keys that is the same everywhere, with those columns that `found` has."""
     rows: Rows = {}
     for table in found.sorted_tables:
-        statement = select(table).order_by(*table.primary_key.columns)
-        rows[table.name] = [dict(row) for row in connection.execute(statement).mappings()]
+        keys = [column.name for column in table.primary_key.columns]
+        found_rows = [dict(row) for row in connection.execute(select(table)).mappings()]
+        rows[table.name] = sorted(found_rows, key=itemgetter(*keys))
     return rows
 
 

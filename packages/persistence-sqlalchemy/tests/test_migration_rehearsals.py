@@ -32,7 +32,7 @@ from stagewright_persistence_sqlalchemy import create_engine, schema
 from stagewright_persistence_sqlalchemy.schema_state import VERSION_TABLE
 
 TEN_THOUSAND = 10_000
-EARLIER = ["0001", *(f"{number:04}" for number in range(6, int(schema.HEAD)))]
+EARLIER = ["0001", "0006", "0008"]
 
 
 @pytest.fixture(params=["sqlite", "asyncpg", "mariadb"])

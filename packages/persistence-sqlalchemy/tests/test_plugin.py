@@ -166,7 +166,7 @@ async def assert_nobody_is_connected(server_url: str) -> None:
 async def test_every_port_is_served_over_one_engine(sqlite_url: str) -> None:
     async with plugin.open_database(sqlite_url, AdapterOptions()) as served:
         assert set(served.served) == {
-            "persistence", "job_transport", "step_ledger", "blob_store", "run_reader", "clock",
+            "persistence", "job_transport", "step_ledger", "blob_store", "run_reader", "ai_call_logger", "clock",
         }  # fmt: skip
         ports = (served.persistence, served.job_transport, served.step_ledger, served.blob_store)
         assert len({id(getattr(port, "database")) for port in ports}) == 1  # noqa: B009 - no port has it

@@ -16,13 +16,20 @@ from whole_life import SPILLS, life, live
 
 from stagewright import Kernel, open_kernel
 from stagewright.cli.application import run_application
-from stagewright_persistence_sqlalchemy import Database, SqlAlchemyPersistence, create_engine, schema
+from stagewright_persistence_sqlalchemy import (
+    Database,
+    SqlAlchemyAICallLogger,
+    SqlAlchemyPersistence,
+    create_engine,
+    schema,
+)
 from stagewright_persistence_sqlalchemy.errors import (
     SchemaFeatureOffError,
     SchemaOutdatedError,
     SchemaTooNewError,
     UnknownSchemaError,
 )
+from stagewright_persistence_sqlalchemy.migration_declarations import oldest_database
 from stagewright_persistence_sqlalchemy.schema_state import VERSION_TABLE
 from stagewright_persistence_sqlalchemy.tables import metadata
 
@@ -243,6 +250,62 @@ async def test_the_command_says_who_works_with_what(
         f"the schema is {NEXT}; this build needs {HEAD} and works on it\n",
     )
     assert await stagewright_db("upgrade", url) == (0, f"the schema is at {NEXT} already\n")
+
+
+RETYPES = """
+    if op.get_context().dialect.name == "postgresql":
+        for table, column in (("workflow_runs", "workflow_name"), ("workflow_stages", "stage_name")):
+            op.execute(f'ALTER TABLE {table} ALTER COLUMN {column} TYPE text COLLATE "C"')
+    op.add_column("workflow_runs", sa.Column("colour", sa.String(40)))
+"""
+
+
+@pytest.mark.parametrize("url", ["sqlite", "asyncpg", "psycopg", "mariadb"], indirect=True)
+@pytest.mark.guarantee("sql.upgrades-disturb-no-host")
+async def test_whoever_has_the_database_open_goes_on_through_an_upgrade(
+    url: str, engine: AsyncEngine, next_build: MakeBuild
+) -> None:
+    """Also with the statements that its connections have prepared, those of reads among them."""
+    await schema.upgrade(engine)
+
+    async def read(kernel: Kernel) -> None:
+        # Two connections; a driver prepares what it has seen a few times.
+        for _ in range(8):
+            await asyncio.gather(*(kernel.runs.get("none") for _ in range(2)))
+            await kernel.runs.list()
+
+    async with open_kernel(life(), url, spill_threshold_bytes=SPILLS) as kernel:
+        await live(kernel)
+        await read(kernel)
+        with next_build(FOR_OLDER_BUILDS, RETYPES).acting():
+            await schema.upgrade(engine)
+        await read(kernel)
+        await live(kernel)
+
+
+@pytest.mark.guarantee("sql.newer-builds-begin-before")
+async def test_this_build_works_on_every_schema_that_it_says_it_works_on(
+    url: str, engine: AsyncEngine, tmp_path: Path
+) -> None:
+    """Without the log of model calls where that has no table, also through an upgrade by somebody else."""
+    oldest = oldest_database(schema._SCRIPTS, HEAD)
+    assert oldest == "0008"
+    older = Build.of_version(oldest, tmp_path / "older")
+    with older.acting():
+        await schema.upgrade(engine)
+    async with open_kernel(life(), url, spill_threshold_bytes=SPILLS) as kernel:
+        await live(kernel)
+        with pytest.raises(
+            SchemaFeatureOffError, match="the log of model calls needs the Stagewright schema"
+        ):
+            SqlAlchemyAICallLogger(database_of(kernel))
+        await schema.upgrade(engine)
+        await live(kernel)
+    async with open_kernel(life(), url, spill_threshold_bytes=SPILLS) as kernel:
+        await live(kernel)
+        assert await SqlAlchemyAICallLogger(database_of(kernel)).list_calls("any") == []
+    with older.acting():
+        assert (await schema.check(engine)).version == HEAD
 
 
 def test_every_migration_says_who_works_with_it() -> None:

@@ -33,7 +33,8 @@ async def open_database(url: str, options: AdapterOptions) -> AsyncIterator[Adap
             clock = options.clock or await clock_of(engine)
         database = Database(engine, clock=clock, schema=schema)
         persistence = SqlAlchemyPersistence(database)
-        ai_calls = SqlAlchemyAICallLogger(database)
+        # An older database goes without, as builds of its own version do.
+        ai_calls = SqlAlchemyAICallLogger(database) if schema.has(SqlAlchemyAICallLogger.since) else None
         try:
             yield AdapterSet(
                 persistence=persistence,
@@ -45,7 +46,8 @@ async def open_database(url: str, options: AdapterOptions) -> AsyncIterator[Adap
                 clock=clock,
             )
         finally:
-            await ai_calls.drain()
+            if ai_calls is not None:
+                await ai_calls.drain()
             await database.close()
     finally:
         await engine.dispose()

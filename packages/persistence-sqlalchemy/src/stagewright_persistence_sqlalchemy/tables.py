@@ -468,5 +468,6 @@ ai_calls: Final = Table(
     Column("created_at", Moment, nullable=False),
     UniqueConstraint("batch_id", "request_id"),
     Index("ix_ai_calls_topic", "topic", "position"),
+    info={"since": "0009"},
     **TABLE_OPTIONS,
 )

@@ -20,7 +20,7 @@ from stagewright.errors import (
 from stagewright_persistence_sqlalchemy import mariadb_errors
 from stagewright_persistence_sqlalchemy.errors import ValueTooLargeError
 
-__all__ = ["refusal_of", "translated_commit_errors", "translated_errors"]
+__all__ = ["OUTDATED_PLAN", "refusal_of", "translated_commit_errors", "translated_errors"]
 
 _DEADLOCK: Final = "40P01"
 _UNIQUE: Final = "23505"
@@ -28,10 +28,14 @@ _FOREIGN_KEY: Final = "23503"
 _READ_ONLY: Final = "25006"
 _FAILED: Final = "25P02"
 _SQLITE_READ_ONLY: Final = frozenset({8})
+OUTDATED_PLAN: Final = "0A000"
+"""PostgreSQL's code for a statement that was prepared before an upgrade changed the type of a column of its answer."""
+
 _REFUSED_STATES: Final = frozenset(
     {
         *("40001", "55P03"),  # a conflict, a lock that wasn't given
         *("57014", "25P03", "25P04", "57P05"),  # time limits of the server's own
+        OUTDATED_PLAN,
     }
 )
 _UNAVAILABLE_STATES: Final = frozenset(
