@@ -81,7 +81,8 @@ def odd_flow(looked: Callable[[str], None] = lambda _run_id: None) -> Workflow:
             return value
 
         await ctx.step.run("look", look, returns=Any)
-        ctx.log("info", repr(value), value=value)
+        for number in range(20):
+            ctx.log("info", repr(value)[number:], value=value)
         ctx.annotate("odd", value, payload=value)
         if how == "fails once" and ctx.attempt == 1:
             raise RuntimeError(repr(value)[:500])

@@ -70,7 +70,7 @@ async def rows_of_today(url: str, values: list[Any]) -> Rows:
 async def finish(kernel: Kernel) -> None:
     """Work until no run is open."""
     await kernel.dispatch(ReapStaleLeases(0))
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(900):
         while (await kernel.runs.list(statuses=set(Status) - TERMINAL_RUN_STATUSES, limit=1)).items:
             await kernel.dispatch(PollSuspendedStages(max_checks=100))
             await kernel.dispatch(ClaimPendingRuns("today", max_claims=50))
