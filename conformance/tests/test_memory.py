@@ -46,6 +46,7 @@ from stagewright_conformance import (
     OutboxDeliverySuite,
     OutboxSuite,
     OutlookSuite,
+    PagingSuite,
     PassTime,
     PurgeSuite,
     RowLockSuite,
@@ -58,6 +59,7 @@ from stagewright_conformance import (
     StepEnlistmentSuite,
     StepLedgerSuite,
     StepListingSuite,
+    StepPagingSuite,
     StuckRunSuite,
     Suite,
     TransactionSuite,
@@ -272,6 +274,14 @@ class TestStepLedger(InMemory, StepLedgerSuite):
 
 
 class TestStepEnlistment(InMemory, StepEnlistmentSuite):
+    pass
+
+
+class TestPaging(InMemory, PagingSuite):
+    pass
+
+
+class TestStepPaging(InMemory, StepPagingSuite):
     pass
 
 

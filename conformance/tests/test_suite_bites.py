@@ -112,6 +112,13 @@ CAUGHT_BY: Final = {
         "WritesSomeFieldsOver": "test_an_upsert_writes_over_the_stage_that_is_there",
         "KeepsTheVersionItIsGiven": "test_an_upsert_writes_over_the_stage_that_is_there",
     },
+    "broken_pages": {
+        "GoesOnByTheMoment": "test_runs_that_stay_are_shown_once_while_others_come_and_go",
+        "CountsRuns": "test_runs_that_stay_are_shown_once_while_others_come_and_go",
+        "FiltersPages": "test_runs_that_stay_are_shown_once_while_others_come_and_go",
+        "AlwaysHasMore": "test_a_page_that_ends_with_the_last_run_is_the_last",
+        "BelievesCursors": "test_a_tampered_cursor_is_refused",
+    },
     "broken_purges": {
         "PurgesInAnyOrder": "test_runs_come_the_first_to_end_first",
         "PurgesBeforeTheTime": "test_only_what_ended_by_then_comes",

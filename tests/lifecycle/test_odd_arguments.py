@@ -90,6 +90,7 @@ async def test_what_can_not_exist_is_read_like_what_does_not(open_store: OpenSto
     for read in (runs.stages, runs.steps, runs.signals, runs.events):
         assert await read(name) == []
     assert (await runs.logs(name)).items == ()
+    assert (await runs.step_page(name)).items == ()
     assert (await runs.list(workflow_id=name)).items == ()
     assert (await runs.list(definition_version=name)).items == ()
     with pytest.raises(RunNotFoundError):
@@ -106,6 +107,8 @@ async def test_what_is_of_another_type_is_refused_by_field(open_store: OpenStore
     reads: list[tuple[Awaitable[Any], str]] = [
         *((read(odd), "run_id") for read in (runs.get, runs.stages, runs.steps, runs.signals, runs.events)),
         (runs.logs(odd), "run_id"),
+        (runs.step_page(odd), "run_id"),
+        (runs.step_page("a", limit=0), "limit"),
         (runs.output_of(odd, "s"), "run_id"),
         (runs.output_of("a", odd), "stage_id"),
         *((runs.list(**{field: odd}), field) for field in ("workflow_id", "definition_version", "statuses")),
@@ -120,5 +123,6 @@ async def test_what_is_of_another_type_is_refused_by_field(open_store: OpenStore
     for reading, field in reads:
         with pytest.raises(InvalidCommandError, match=rf"\$\.{field}: "):
             await reading
-    with pytest.raises(InvalidCursorError):
-        await runs.list(cursor=odd)
+    for reading in (runs.list(cursor=odd), runs.logs("a", cursor=odd), runs.step_page("a", cursor=odd)):
+        with pytest.raises(InvalidCursorError):
+            await reading

@@ -20,6 +20,7 @@ from stagewright_conformance.logs import LogSuite
 from stagewright_conformance.outbox import OutboxSuite
 from stagewright_conformance.outbox_delivery import OutboxDeliverySuite
 from stagewright_conformance.outlook import JobOutlookSuite, OutlookSuite
+from stagewright_conformance.paging import PagingSuite, StepPagingSuite
 from stagewright_conformance.port_suites import (
     AI_CALL_SUITES,
     BLOB_STORE_SUITES,
@@ -76,6 +77,7 @@ __all__ = [
     "OutboxDeliverySuite",
     "OutboxSuite",
     "OutlookSuite",
+    "PagingSuite",
     "PassTime",
     "PersistenceSuite",
     "PurgeSuite",
@@ -90,6 +92,7 @@ __all__ = [
     "StepEnlistmentSuite",
     "StepLedgerSuite",
     "StepListingSuite",
+    "StepPagingSuite",
     "StuckRunSuite",
     "Suite",
     "TransactionSuite",

@@ -23,6 +23,7 @@ from stagewright_conformance.logs import LogSuite
 from stagewright_conformance.outbox import OutboxSuite
 from stagewright_conformance.outbox_delivery import OutboxDeliverySuite
 from stagewright_conformance.outlook import JobOutlookSuite, OutlookSuite
+from stagewright_conformance.paging import PagingSuite, StepPagingSuite
 from stagewright_conformance.purges import PurgeSuite
 from stagewright_conformance.run_claims import RunClaimSuite
 from stagewright_conformance.run_reader import RunReaderSuite, StepListingSuite
@@ -94,7 +95,7 @@ STEP_LEDGER_SUITES: Final[Suites] = (StepLedgerSuite, StepEnlistmentSuite)
 
 AI_CALL_SUITES: Final[Suites] = (AICallSuite,)
 
-RUN_READER_SUITES: Final[Suites] = (RunReaderSuite, StepListingSuite)
+RUN_READER_SUITES: Final[Suites] = (RunReaderSuite, PagingSuite, StepListingSuite, StepPagingSuite)
 
 
 def suites_left_out(namespace: Mapping[str, object], suites: Iterable[type[Suite]]) -> list[str]:

@@ -224,5 +224,5 @@ class StepListingSuite(PersistenceSuite):
         steps = [a_step(first.id, step_id="y"), a_step(first.id, step_id="x", seq=2), a_step(second.id)]
         for step in (*reversed(steps), a_step(elsewhere.id)):
             await ledger.claim(step)
-        assert await reader.list_steps(run.id) == steps
-        assert await reader.list_steps("no such run") == []
+        assert (await reader.list_steps(run.id, limit=None, cursor=None)).items == tuple(steps)
+        assert (await reader.list_steps("no such run", limit=None, cursor=None)).items == ()

@@ -76,7 +76,9 @@ def kernel(url: str) -> Iterator[SyncKernel]:
             if url.startswith("mariadb"):
                 # It takes seconds to make tables.
                 there = inspect(connection).get_table_names()
-                for table in reversed([one for one in PLAIN_TABLES.metadata.sorted_tables if one.name in there]):
+                for table in reversed(
+                    [one for one in PLAIN_TABLES.metadata.sorted_tables if one.name in there]
+                ):
                     connection.execute(table.delete())
             else:
                 connection.execute(text("DROP SCHEMA public CASCADE"))

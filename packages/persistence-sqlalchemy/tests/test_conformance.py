@@ -40,6 +40,7 @@ from stagewright_conformance import (
     OutboxDeliverySuite,
     OutboxSuite,
     OutlookSuite,
+    PagingSuite,
     PurgeSuite,
     RowLockSuite,
     RunClaimSuite,
@@ -52,6 +53,7 @@ from stagewright_conformance import (
     StepEnlistmentSuite,
     StepLedgerSuite,
     StepListingSuite,
+    StepPagingSuite,
     StuckRunSuite,
     TransactionSuite,
     TransportEnlistmentSuite,
@@ -362,6 +364,14 @@ class TestStepLedger(OnDatabase, StepLedgerSuite):
 
 
 class TestStepEnlistment(OnDatabase, StepEnlistmentSuite):
+    pass
+
+
+class TestPaging(OnDatabase, PagingSuite):
+    pass
+
+
+class TestStepPaging(OnDatabase, StepPagingSuite):
     pass
 
 

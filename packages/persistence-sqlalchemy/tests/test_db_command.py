@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from stagewright.cli.application import run_application
+from stagewright_persistence_sqlalchemy import schema
+from stagewright_persistence_sqlalchemy.migration_declarations import oldest_build_of
 from stagewright_persistence_sqlalchemy.schema import HEAD
+
+OLDEST = oldest_build_of(schema._SCRIPTS.get_revision(HEAD))
 
 Db = Callable[..., tuple[int, str, str]]
 
@@ -37,10 +41,11 @@ def test_a_database_from_nothing_to_its_schema(db: Db, url: str) -> None:
     if url.startswith("sqlite"):
         missing = f"there is no such file as {url} names; check its path, or make it with"
     assert db("check", url) == (1, "", f"stagewright: {missing} `stagewright db upgrade '{url}'`\n")
-    assert db("current", url) == (0, "none\n", "")
+    assert db("current", url) == (0, f"none\nthis build needs: {HEAD}\n", "")
     assert db("upgrade", url) == (0, f"the schema {HEAD} was made\n", "")
     assert db("check", url) == (0, f"the schema is {HEAD}, as needed\n", "")
-    assert db("current", url) == (0, f"{HEAD}\n", "")
+    builds = f"oldest build that works on it: {OLDEST}\nthis build needs: {HEAD}"
+    assert db("current", url) == (0, f"{HEAD}\n{builds}\n", "")
     assert db("upgrade", url) == (0, f"the schema is at {HEAD} already\n", "")
 
 
@@ -49,8 +54,9 @@ def test_names_are_given_beside_the_url_or_in_it(db: Db, url: str) -> None:
     named = ("--table-prefix", "x_")
     assert db("upgrade", url, *named) == (0, f"the schema {HEAD} was made\n", "")
     assert db("check", url, *named) == (0, f"the schema is {HEAD}, as needed\n", "")
-    assert db("current", f"{url}?table_prefix=x_") == (0, f"{HEAD}\n", "")
-    assert db("current", url) == (0, "none\n", "")
+    builds = f"oldest build that works on it: {OLDEST}\nthis build needs: {HEAD}"
+    assert db("current", f"{url}?table_prefix=x_") == (0, f"{HEAD}\n{builds}\n", "")
+    assert db("current", url) == (0, f"none\nthis build needs: {HEAD}\n", "")
     other = f"{url}?table_prefix=y_"
     code, _, errors = db("check", url, "--table-prefix", "y_")
     # What it says to do makes the store that was asked for.

@@ -119,7 +119,10 @@ async def test_the_applications_sqlite_file_gets_no_schema_unasked(sqlite_url: s
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        ("UPDATE stagewright_schema_version SET version_num = '9998'", SchemaTooNewError),
+        (
+            "UPDATE stagewright_schema_version SET version_num = '9998', oldest_build = NULL",
+            SchemaTooNewError,
+        ),
         ("DROP TABLE job_queue", UnknownSchemaError),
     ],
 )

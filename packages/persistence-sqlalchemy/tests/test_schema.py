@@ -94,13 +94,15 @@ def test_looking_at_a_file_that_is_not_there_does_not_make_it(sqlite_url: str, t
 
 
 @pytest.mark.guarantee("sql.wrong-schema-in-one-sentence")
-async def test_a_newer_database_is_refused_and_left_alone(engine: AsyncEngine) -> None:
+@pytest.mark.parametrize("oldest_build", ["'9998'", "NULL"], ids=["it says so", "it says nothing"])
+async def test_a_newer_database_is_refused_and_left_alone(engine: AsyncEngine, oldest_build: str) -> None:
     await schema.upgrade(engine)
-    await execute(engine, f"UPDATE {VERSIONS} SET version_num = '9998'")
+    await execute(engine, f"UPDATE {VERSIONS} SET version_num = '9998', oldest_build = {oldest_build}")
     for use in (schema.check, schema.upgrade):
         with pytest.raises(SchemaTooNewError, match="this code knows none after") as raised:
             await use(engine)
-        assert (raised.value.found, raised.value.needed) == ("9998", schema.HEAD)
+        error = raised.value
+        assert (error.found, error.needed, error.oldest_build) == ("9998", schema.HEAD, "9998")
     assert await schema.current(engine) == "9998"
 
 
@@ -113,13 +115,22 @@ async def test_tables_that_others_made_are_not_touched(engine: AsyncEngine) -> N
 
 
 @pytest.mark.parametrize(
-    "change", [f"UPDATE {VERSIONS} SET version_num = 'ae10'", f"INSERT INTO {VERSIONS} VALUES ('9999')"]
+    "change",
+    [f"UPDATE {VERSIONS} SET version_num = 'ae10'", f"INSERT INTO {VERSIONS} VALUES ('9999', NULL)"],
 )
 async def test_a_version_that_makes_no_sense_is_refused(engine: AsyncEngine, change: str) -> None:
     await schema.upgrade(engine)
     await execute(engine, change)
     for use in (schema.check, schema.current, schema.upgrade):
         with pytest.raises(UnknownSchemaError, match="which is no version of Stagewright's schema"):
+            await use(engine)
+
+
+async def test_an_oldest_build_that_makes_no_sense_is_refused(engine: AsyncEngine) -> None:
+    await schema.upgrade(engine)
+    await execute(engine, f"UPDATE {VERSIONS} SET oldest_build = 'ae10'")
+    for use in (schema.check, schema.current, schema.upgrade):
+        with pytest.raises(UnknownSchemaError, match="its oldest build is 'ae10', which is no version"):
             await use(engine)
 
 

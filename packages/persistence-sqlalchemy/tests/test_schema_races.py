@@ -5,8 +5,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from schema_builds import Build
 from sqlalchemy import text
 
 from stagewright_persistence_sqlalchemy import create_engine, schema
@@ -55,6 +57,8 @@ for child in children:
     child.join()
 """
 
+IN_THE_MIDDLE = {"empty": "job_queue (", "old": "ix_workflow_stages_due"}
+
 HANGS = """
 import asyncio, sys, time
 from sqlalchemy import event
@@ -64,7 +68,7 @@ engine = create_engine(sys.argv[1])
 
 @event.listens_for(engine.sync_engine, "after_cursor_execute")
 def hang(connection, cursor, statement, *rest):
-    if "CREATE TABLE" in statement and "job_queue (" in statement:
+    if sys.argv[2] in statement:
         print("in the middle", flush=True)
         time.sleep(600)
 
@@ -110,15 +114,28 @@ async def versions_and_runs(url: str) -> tuple[list[str], list[str]]:
     return answer
 
 
+async def make_old(url: str, folder: Path) -> None:
+    """Give a database the schema of two versions ago."""
+    engine = create_engine(url)
+    with Build.of_version("0006", folder).acting():
+        await schema.upgrade(engine)
+    async with engine.begin() as connection:
+        await connection.execute(text(f"ALTER TABLE {VERSION_TABLE} DROP COLUMN oldest_build"))
+    await engine.dispose()
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("database", ["empty", "old"])
 @pytest.mark.parametrize("killed", [False, True], ids=["nobody killed", "one killed in the middle"])
 @pytest.mark.guarantee("sql.first-starts-at-once")
-def test_six_first_starts_at_once_all_end_healthy(url: str, killed: bool) -> None:
-    # A server's database gets a schema only where that is asked for.
-    create = "None" if url.startswith("sqlite") else "True"
+def test_six_starts_at_once_all_end_healthy(url: str, killed: bool, database: str, tmp_path: Path) -> None:
+    # A server's database gets a schema, and any other is upgraded, only where that is asked for.
+    create = "None" if url.startswith("sqlite") and database == "empty" else "True"
+    if database == "old":
+        asyncio.run(make_old(url, tmp_path / "earlier"))
     starting = [start(STARTS, url, create, str(PROCESSES))]
     if killed:
-        starting.append(start(HANGS, url))
+        starting.append(start(HANGS, url, IN_THE_MIDDLE[database]))
     try:
         assert [line_of(process) for process in starting] == ["ready", "in the middle"][: len(starting)]
         go(starting[0])
@@ -126,7 +143,7 @@ def test_six_first_starts_at_once_all_end_healthy(url: str, killed: bool) -> Non
         if killed:
             time.sleep(0.5)
             starting[1].kill()
-        output, errors = starting[0].communicate(timeout=60)
+        output, errors = starting[0].communicate(timeout=240)
     finally:
         for process in starting:
             process.kill()
@@ -140,7 +157,7 @@ def test_six_first_starts_at_once_all_end_healthy(url: str, killed: bool) -> Non
 
 @pytest.mark.guarantee("sql.broken-upgrade-leaves-nothing")
 def test_what_a_killed_process_left_is_finished_by_the_next(url: str) -> None:
-    victim = start(HANGS, url)
+    victim = start(HANGS, url, IN_THE_MIDDLE["empty"])
     assert line_of(victim) == "in the middle"
     victim.kill()
     victim.communicate()

@@ -31,7 +31,7 @@ async def rows_of(kernel: Kernel) -> dict[str, Any]:
 async def _of_run(kernel: Kernel, run_id: str) -> dict[str, Any]:
     ports = kernel.ports
     return {
-        "step": await ports.run_reader.list_steps(run_id),
+        "step": (await ports.run_reader.list_steps(run_id, limit=None, cursor=None)).items,
         "event": await ports.run_reader.list_events(run_id, after=0, limit=_MANY),
         "log line": await _logs(kernel, run_id),
         "signal": await ports.persistence.list_signals(run_id),

@@ -98,7 +98,7 @@ async def test_adapters_over_one_database_share_a_transaction(
             await tx.create_stage(new_stage("r1", "price"))
             assert await enlisted_ledger.claim(step) == (True, step)
             await enlisted_blobs.put("key", b"data")
-            assert await tx.list_steps("r1") == [step]
+            assert (await tx.list_steps("r1", limit=None, cursor=None)).items == (step,)
             assert [key async for key in enlisted_blobs.list("k")] == ["key"]
             assert [key async for key in blobs.list("k")] == []
             raise ExpectedError

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import fields
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from stagewright.ai_call_writing import AICallWriter, NewAICall, require_batch_id
 from stagewright.ports import AICallTotals
@@ -30,10 +30,19 @@ class SqlAlchemyAICallLogger(Connection):
 
     Args:
         database: The database.
+
+    Attributes:
+        since: The version of the schema that it needs.
+
+    Raises:
+        SchemaFeatureOffError: If the database hadn't that version yet when it was opened.
     """
+
+    since: ClassVar[str] = "0009"
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
+        database.schema.require(self.since)
         self._writer = AICallWriter(self._insert, database.clock.now)
 
     def log_call(self, call: AICall) -> None:

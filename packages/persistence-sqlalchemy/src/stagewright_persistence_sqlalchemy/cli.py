@@ -38,7 +38,7 @@ def _upgrade_command(url: str, schema: str | None, table_prefix: str | None) -> 
 @click.argument("url")
 @_with_names
 def _check_command(url: str, schema: str | None, table_prefix: str | None) -> None:
-    """Say whether the database at URL has the schema that this version needs; exits with 1 if not."""
+    """Say whether this version works on the schema of the database at URL; exits with 1 if not."""
     from stagewright_persistence_sqlalchemy import schema_commands
 
     click.echo(schema_commands.check(url, schema=schema, table_prefix=table_prefix))
@@ -48,7 +48,7 @@ def _check_command(url: str, schema: str | None, table_prefix: str | None) -> No
 @click.argument("url")
 @_with_names
 def _current_command(url: str, schema: str | None, table_prefix: str | None) -> None:
-    """Print the version of the schema that the database at URL has, or none."""
+    """Print the schema's version at URL or none, the oldest build that works on it, and what this one needs."""
     from stagewright_persistence_sqlalchemy import schema_commands
 
     click.echo(schema_commands.current(url, schema=schema, table_prefix=table_prefix))

@@ -13,6 +13,7 @@ from stagewright.errors import TransientError
 from stagewright.ports import Clock
 from stagewright.system import SystemClock
 from stagewright_persistence_sqlalchemy.asyncpg_sessions import AsyncpgSessions
+from stagewright_persistence_sqlalchemy.database_schema import DatabaseSchema
 from stagewright_persistence_sqlalchemy.dialect import kind_of
 from stagewright_persistence_sqlalchemy.engine import PREPARED_FILE, names_of
 from stagewright_persistence_sqlalchemy.known_definitions import KnownDefinitions
@@ -41,6 +42,7 @@ class Database:
         sessions: How statements are sent; by default the driver's own way where there is one.
         listen_on: An engine for the same database that notifications get through to, where they don't to `engine`; of
             its connections one is opened. By default `engine` is.
+        schema: What `schema.check` found; by default what this build needs is taken to be there.
 
     Attributes:
         kind: What kind of database it is.
@@ -49,6 +51,7 @@ class Database:
         clock: The clock that was given.
         definitions: Definitions that are known to be stored; rows of that table never change.
         work: Who waits for notifications.
+        schema: The schema that it had when it was opened.
     """
 
     def __init__(
@@ -58,12 +61,14 @@ class Database:
         clock: Clock | None = None,
         sessions: Sessions | None = None,
         listen_on: AsyncEngine | None = None,
+        schema: DatabaseSchema | None = None,
     ) -> None:
         self.engine = engine
         self.kind = kind_of(engine.dialect.name)
         self.tables = tables_of(names_of(engine))
         self.clock: Clock = clock or SystemClock()
         self.sessions: Sessions = sessions or _sessions_of(engine)
+        self.schema = schema or DatabaseSchema()
         self.definitions = KnownDefinitions()
         self.work = WorkChannel()
         self._listener = listener_of(listen_on or engine, self.sessions, self.tables, self.work.tell)

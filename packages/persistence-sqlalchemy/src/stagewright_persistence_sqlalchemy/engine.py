@@ -5,6 +5,7 @@ import socket
 from typing import Any, Final
 
 from sqlalchemy import URL, Engine, event
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool, ConnectionPoolEntry, StaticPool
@@ -15,6 +16,7 @@ from stagewright_persistence_sqlalchemy.names import PLAIN_NAMES, Names
 from stagewright_persistence_sqlalchemy.pooler import mark_behind_pooler, notice_poolers
 from stagewright_persistence_sqlalchemy.sqlite_hints import pass_hints_on
 from stagewright_persistence_sqlalchemy.url_parameters import ConnectArguments, checked_parameters, names_in
+from stagewright_persistence_sqlalchemy.vendor_errors import OUTDATED_PLAN
 
 __all__ = [
     "LARGEST_STATEMENT",
@@ -100,6 +102,8 @@ def _engine_of(
         engine = create_async_engine(chosen, pool_size=pool_size, max_overflow=0, **(server | options))
         _pass_on(engine, arguments)
         _notice_silence(engine)
+        if engine.dialect.driver == "psycopg":
+            _drop_outdated_plans(engine)
         if chosen.get_backend_name() == "mariadb":
             _learn_limits(engine)
         elif arguments.pooler:
@@ -187,6 +191,16 @@ def _notice_silence(engine: AsyncEngine) -> None:
         if not chosen:
             with socket.socket(fileno=os.dup(driver.fileno())) as same:
                 _end_when_silent(same)
+
+
+def _drop_outdated_plans(engine: AsyncEngine) -> None:
+    """Close connections that prepared statements before an upgrade changed a column; psycopg would go on with those."""
+
+    @event.listens_for(engine.sync_engine, "handle_error")
+    def drop(context: ExceptionContext) -> None:
+        if getattr(context.original_exception, "sqlstate", None) == OUTDATED_PLAN:
+            # The others in the pool are as old.
+            context.is_disconnect = True
 
 
 def _learn_limits(engine: AsyncEngine) -> None:

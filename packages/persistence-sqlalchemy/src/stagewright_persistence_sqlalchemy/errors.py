@@ -8,6 +8,7 @@ __all__ = [
     "DatabaseFileMissingError",
     "DatabaseUnusableError",
     "SchemaError",
+    "SchemaFeatureOffError",
     "SchemaMissingError",
     "SchemaOutdatedError",
     "SchemaTooNewError",
@@ -82,20 +83,47 @@ class SchemaOutdatedError(SchemaError):
 
 @dataclass(eq=False)
 class SchemaTooNewError(SchemaError):
-    """The database is newer than the code.
+    """The database is newer than the code, and says that the code doesn't work on it.
 
     Attributes:
         found: The schema's version in the database.
         needed: The version that this code works with.
+        oldest_build: The oldest build that works on it, by the version of the schema that it needs. It is above `found`
+            where an upgrade has begun that older builds don't work on, and hasn't ended.
     """
 
+    found: str
+    needed: str
+    oldest_build: str
+
+    def __str__(self) -> str:
+        what = f"works with builds of {self.oldest_build} or later"
+        if self.oldest_build > self.found:
+            what = f"is being upgraded to what {what}"
+        return (
+            f"{self.url} has the Stagewright schema {self.found}, which {what}, and this code knows none after "
+            f"{self.needed}; upgrade stagewright-persistence-sqlalchemy"
+        )
+
+
+@dataclass(eq=False)
+class SchemaFeatureOffError(SchemaError):
+    """The code works on an older database, and was asked for what only a newer one has.
+
+    Attributes:
+        feature: What was asked for.
+        found: The schema's version in the database when it was opened.
+        needed: The version that has it.
+    """
+
+    feature: str
     found: str
     needed: str
 
     def __str__(self) -> str:
         return (
-            f"{self.url} has the Stagewright schema {self.found} and this code knows none after {self.needed}; "
-            "upgrade stagewright-persistence-sqlalchemy"
+            f"{self.feature or 'this'} needs the Stagewright schema {self.needed} and {self.url} has {self.found}; run "
+            f"`stagewright db upgrade '{self.url}'` and open it again"
         )
 
 

@@ -24,14 +24,17 @@ async def open_database(url: str, options: AdapterOptions) -> AsyncIterator[Adap
     engine = create_engine(url, schema=options.schema, table_prefix=options.table_prefix)
     try:
         if options.create_schema is None and not is_read_only(engine):
-            await upgrade_if_new(engine)
+            schema = await upgrade_if_new(engine)
         else:
-            await (upgrade if options.create_schema else check)(engine)
+            if options.create_schema:
+                await upgrade(engine)
+            schema = await check(engine)
         with named_errors(engine.url):
             clock = options.clock or await clock_of(engine)
-        database = Database(engine, clock=clock)
+        database = Database(engine, clock=clock, schema=schema)
         persistence = SqlAlchemyPersistence(database)
-        ai_calls = SqlAlchemyAICallLogger(database)
+        # An older database goes without, as builds of its own version do.
+        ai_calls = SqlAlchemyAICallLogger(database) if schema.has(SqlAlchemyAICallLogger.since) else None
         try:
             yield AdapterSet(
                 persistence=persistence,
@@ -43,7 +46,8 @@ async def open_database(url: str, options: AdapterOptions) -> AsyncIterator[Adap
                 clock=clock,
             )
         finally:
-            await ai_calls.drain()
+            if ai_calls is not None:
+                await ai_calls.drain()
             await database.close()
     finally:
         await engine.dispose()

@@ -1,11 +1,18 @@
 """Reading for people."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, or_, select, union_all
 
-from stagewright.cursors import cursor_after, position_after
+from stagewright.cursors import (
+    StepPosition,
+    cursor_after,
+    cursor_after_step,
+    position_after,
+    step_position_after,
+)
 from stagewright.records import (
     EventRecord,
     LogLevel,
@@ -56,16 +63,28 @@ class RunReading(Connection):
             for row in await self._fetch(reads.stages_of_run(self._tables), {"run_id": run_id})
         ]
 
-    async def list_steps(self, run_id: str) -> list[StepRecord]:
-        """The durable steps of a run, by the order of their stages, then by `seq`."""
+    async def list_steps(self, run_id: str, *, limit: int | None, cursor: str | None) -> Page[StepRecord]:
+        """The durable steps of a run, by the order of their stages, then by `seq`; all of them without a limit."""
         steps, stages = self._tables.steps, self._tables.stages
+        place = (stages.c.execution_group, stages.c.stage_number, stages.c.id, steps.c.seq, steps.c.id)
         statement = (
-            select(steps)
+            select(steps, *(column.label(f"place_{column.name}") for column in place[:2]))
             .join(stages, stages.c.id == steps.c.stage_record_id)
             .where(stages.c.run_id == run_id)
-            .order_by(stages.c.execution_group, stages.c.stage_number, stages.c.id, steps.c.seq, steps.c.id)
+            .order_by(*place)
         )
-        return [step_of(row) for row in await self._fetch(statement, {})]
+        if cursor is not None:
+            statement = statement.where(_comes_after(place, step_position_after(run_id, cursor)))
+        if limit is not None:
+            statement = statement.limit(limit + 1)
+        rows = await self._fetch(statement, {})
+        shown = rows[:limit]
+        next_cursor = None
+        if shown and len(shown) < len(rows):
+            last, row = step_of(shown[-1]), shown[-1]
+            stage = (row["place_execution_group"], row["place_stage_number"], last.stage_record_id)
+            next_cursor = cursor_after_step(run_id, StepPosition(*stage, last.seq, last.id))
+        return Page(items=tuple(step_of(row) for row in shown), next_cursor=next_cursor)
 
     async def list_logs(
         self, run_id: str, *, level: LogLevel | None, limit: int, cursor: str | None
@@ -105,6 +124,15 @@ def _lies_before(
 ) -> ColumnElement[bool]:
     # So it is a range of the index; a plain OR of both would be a filter behind all rows before it.
     return and_(created_at <= moment, or_(created_at < moment, id < last))
+
+
+def _comes_after(columns: Sequence[ColumnElement[Any]], position: StepPosition) -> ColumnElement[bool]:
+    """Whether a row comes after a position in the order of those columns."""
+    *earlier, last = zip(columns, position, strict=True)
+    later: ColumnElement[bool] = last[0] > last[1]
+    for column, value in reversed(earlier):
+        later = and_(column >= value, or_(column > value, later))
+    return later
 
 
 def _newest(

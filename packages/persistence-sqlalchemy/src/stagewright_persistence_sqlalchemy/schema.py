@@ -1,6 +1,7 @@
 """The schema of a database: which version it has, making it, bringing it up to date, and its DDL as text."""
 
 import io
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from stagewright_persistence_sqlalchemy.connecting import connected
+from stagewright_persistence_sqlalchemy.database_schema import DatabaseSchema
 from stagewright_persistence_sqlalchemy.database_url import database_url, named_errors, shown
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind, kind_of
 from stagewright_persistence_sqlalchemy.engine import names_of
@@ -22,16 +24,28 @@ from stagewright_persistence_sqlalchemy.errors import (
     DatabaseFileMissingError,
     DatabaseUnusableError,
     SchemaMissingError,
-    SchemaOutdatedError,
+)
+from stagewright_persistence_sqlalchemy.migration_declarations import (
+    oldest_build_of,
+    oldest_database,
+    switched_off,
 )
 from stagewright_persistence_sqlalchemy.named_operations import NamedOperations
 from stagewright_persistence_sqlalchemy.names import Names
 from stagewright_persistence_sqlalchemy.repeatable_operations import RepeatableOperations
 from stagewright_persistence_sqlalchemy.schema_making import make_schema, making_schema
-from stagewright_persistence_sqlalchemy.schema_state import VERSION_TABLE, SchemaState, state_of
+from stagewright_persistence_sqlalchemy.schema_state import (
+    OLDEST_BUILD,
+    VERSION_TABLE,
+    SchemaState,
+    oldest_build_column,
+    state_of,
+)
 from stagewright_persistence_sqlalchemy.url_parameters import names_in
 
-__all__ = ["HEAD", "Upgrade", "check", "current", "sql", "upgrade", "upgrade_if_new"]
+__all__ = ["HEAD", "Upgrade", "check", "current", "oldest_build", "sql", "upgrade", "upgrade_if_new"]
+
+_log: Final = logging.getLogger("stagewright.persistence")
 
 _SCRIPTS: Final = ScriptDirectory(str(Path(__file__).parent / "migrations"))
 _LONGEST_TURN: Final = 86_400
@@ -63,20 +77,39 @@ async def current(engine: AsyncEngine) -> str | None:
     return (await _state(engine)).known_version(_shown(engine))
 
 
-async def check(engine: AsyncEngine) -> None:
-    """Make sure that a database has the schema that this code works with; changes nothing.
+async def oldest_build(engine: AsyncEngine) -> str | None:
+    """The oldest build that works on a database, by the version of the schema that it needs; None if it has no schema.
 
     Raises:
-        SchemaMissingError, SchemaOutdatedError, SchemaTooNewError, UnknownSchemaError: If it hasn't;
+        UnknownSchemaError: If what is there isn't of Stagewright's making.
+        DatabaseUnusableError, TransientError: If it can't be looked at.
+    """
+    state = await _state(engine)
+    return None if state.known_version(_shown(engine)) is None else state.oldest_build
+
+
+async def check(engine: AsyncEngine) -> DatabaseSchema:
+    """Make sure that this code works on the schema that a database has; changes nothing.
+
+    It may be a newer one, which says that it works with builds as old as this, or an older one, where the migrations
+    between them say so; then the log says it once.
+
+    Raises:
+        SchemaMissingError, SchemaOutdatedError, SchemaTooNewError, UnknownSchemaError: If it doesn't;
             DatabaseFileMissingError if there is no such file.
         DatabaseUnusableError, TransientError: If it can't be looked at.
     """
+    url = _shown(engine)
     try:
-        (await _state(engine)).check(_shown(engine), HEAD)
+        version = (await _state(engine)).check(url, HEAD, oldest_database(_SCRIPTS, HEAD))
     except SchemaMissingError as error:
         if not _is_unmade_file(engine):
             raise
         raise DatabaseFileMissingError(error.url) from None
+    found = DatabaseSchema(url, version, HEAD, switched_off(_SCRIPTS, version, HEAD))
+    if found.remark:
+        _log.warning("%s: %s", url, found.remark)
+    return found
 
 
 async def upgrade(engine: AsyncEngine) -> Upgrade:
@@ -95,11 +128,11 @@ async def upgrade(engine: AsyncEngine) -> Upgrade:
     return await _upgrade(engine, only_if_new=False)
 
 
-async def upgrade_if_new(engine: AsyncEngine) -> None:
+async def upgrade_if_new(engine: AsyncEngine) -> DatabaseSchema:
     """Like `upgrade` for a database without any table; any other one is only checked, as `check` does."""
     if (await _state(engine)).is_empty:
         await _upgrade(engine, only_if_new=True)
-    await check(engine)
+    return await check(engine)
 
 
 def sql(url: str, *, schema: str | None = None, table_prefix: str | None = None) -> str:
@@ -133,7 +166,7 @@ def sql(url: str, *, schema: str | None = None, table_prefix: str | None = None)
     with context.begin_transaction():
         if names.schema is not None:
             context.impl.execute(making_schema(names.schema))
-        context.run_migrations(op=_operations(context, names))
+        _run(context, _operations(context, names))
     return written.getvalue()
 
 
@@ -149,7 +182,7 @@ async def _state(engine: AsyncEngine) -> SchemaState:
 
 async def _upgrade(engine: AsyncEngine, *, only_if_new: bool) -> Upgrade:
     _check_file(engine)
-    names = names_of(engine)
+    names, url = names_of(engine), _shown(engine)
     with named_errors(engine.url):
         async with connected(engine) as connection:
             if engine.dialect.name != "sqlite":
@@ -159,12 +192,11 @@ async def _upgrade(engine: AsyncEngine, *, only_if_new: bool) -> Upgrade:
                 if engine.dialect.name == "postgresql":
                     await connection.execute(select(func.pg_advisory_xact_lock(names.schema_lock)))
                 before = await connection.run_sync(state_of, names)
-                try:
-                    before.check(_shown(engine), HEAD)
-                except (SchemaMissingError, SchemaOutdatedError):
-                    if before.is_empty or not only_if_new:
-                        await make_schema(connection, names, _shown(engine))
-                        await connection.run_sync(_migrate, names)
+                if not before.is_behind(url, HEAD):
+                    return Upgrade(before.version, before.check(url, HEAD, HEAD))
+                if before.is_empty or not only_if_new:
+                    await make_schema(connection, names, url)
+                    await connection.run_sync(_migrate, before)
     return Upgrade(before.version, HEAD)
 
 
@@ -191,10 +223,20 @@ async def _turn(connection: AsyncConnection, names: Names) -> AsyncIterator[None
             await connection.commit()
 
 
-def _migrate(connection: Connection, names: Names) -> None:
-    context = MigrationContext.configure(connection, opts=_options(kind_of(connection.dialect.name), names))
+def _migrate(connection: Connection, before: SchemaState) -> None:
+    kind = kind_of(connection.dialect.name)
+    context = MigrationContext.configure(connection, opts=_options(kind, before.names))
+    operations = _operations(context, before.names)
+    if before.versions is not None and not before.notes_oldest_build:
+        operations.add_column(VERSION_TABLE, oldest_build_column())
+    _run(context, operations)
+
+
+def _run(context: MigrationContext, operations: Operations) -> None:
+    # A version table that is made now has the column from the start.
+    context._version.append_column(oldest_build_column())
     # Migrations get their operations as an argument: Alembic's own proxy is one for the whole process.
-    context.run_migrations(op=_operations(context, names))
+    context.run_migrations(op=operations)
 
 
 def _operations(context: MigrationContext, names: Names) -> Operations:
@@ -204,7 +246,17 @@ def _operations(context: MigrationContext, names: Names) -> Operations:
 
 def _options(kind: DatabaseKind, names: Names, **more: Any) -> dict[str, Any]:  # Any: Alembic's options
     def steps(heads: Any, context: MigrationContext) -> Any:
-        return _SCRIPTS._upgrade_revs("head", heads)
+        has_version = bool(heads)
+        for step in _SCRIPTS._upgrade_revs("head", heads):
+            note = context._version.update().values({OLDEST_BUILD: oldest_build_of(step.revision)})
+            if has_version:
+                # Before its first statement: where those can't be taken back, an interrupted migration keeps builds out
+                # that don't work on what it has begun.
+                context.impl._exec(note)
+            yield step
+            if not has_version:
+                context.impl._exec(note)
+            has_version = True
 
     # MariaDB has one name for primary keys, and Alembic gives its table's another.
     is_named = kind.name != "mariadb"

@@ -25,18 +25,25 @@ def upgrade(url: str, *, schema: str | None = None, table_prefix: str | None = N
 
 
 def check(url: str, *, schema: str | None = None, table_prefix: str | None = None) -> str:
-    """Say that a database has the schema that this version needs.
+    """Say that this version works on the schema that a database has.
 
     Raises:
-        SchemaError: If it hasn't.
+        SchemaError: If it doesn't.
     """
-    _on_engine(url, schemas.check, schema, table_prefix)
-    return f"the schema is {schemas.HEAD}, as needed"
+    found = _on_engine(url, schemas.check, schema, table_prefix)
+    return found.remark or f"the schema is {schemas.HEAD}, as needed"
 
 
 def current(url: str, *, schema: str | None = None, table_prefix: str | None = None) -> str:
-    """The version of the schema that a database has, or none."""
-    return _on_engine(url, schemas.current, schema, table_prefix) or "none"
+    """The version of a database's schema, or none; the oldest build that works on it; what this one needs."""
+
+    async def look(engine: AsyncEngine) -> tuple[str | None, str | None]:
+        return await schemas.current(engine), await schemas.oldest_build(engine)
+
+    version, oldest_build = _on_engine(url, look, schema, table_prefix)
+    if version is None:
+        return f"none\nthis build needs: {schemas.HEAD}"
+    return f"{version}\noldest build that works on it: {oldest_build}\nthis build needs: {schemas.HEAD}"
 
 
 def sql(url: str, *, schema: str | None = None, table_prefix: str | None = None) -> str:

@@ -56,9 +56,12 @@ _POSITION: Final = BigInteger().with_variant(Integer(), "sqlite")
 
 
 class Define(Protocol):
-    """Makes a table of what it is called without a prefix, its columns, constraints and indexes."""
+    """Makes a table of what it is called without a prefix, its columns, constraints and indexes.
 
-    def __call__(self, name: str, *items: SchemaItem) -> Table: ...
+    `since` is the version of the schema that brought it, where databases of before are worked on too.
+    """
+
+    def __call__(self, name: str, *items: SchemaItem, since: str = "") -> Table: ...
 
 
 def define_runs(define: Define) -> Table:
@@ -425,6 +428,7 @@ def define_ai_calls(define: Define) -> Table:
         Column("created_at", Moment, nullable=False),
         UniqueConstraint("batch_id", "request_id"),
         Index("ix_ai_calls_topic", "topic", "position"),
+        since="0009",
     )
 
 

@@ -70,8 +70,9 @@ class Tables:
         """Whether an event waits, such that its index is used."""
         return FlagWhereIndexed(f"{self.names.qualified('outbox_events')}.pending")
 
-    def _define(self, name: str, *items: SchemaItem) -> Table:
-        table = Table(self.names.of(name), self.metadata, *items, info={_NAMES: self.names}, **TABLE_OPTIONS)
+    def _define(self, name: str, *items: SchemaItem, since: str = "") -> Table:
+        info = {_NAMES: self.names, "since": since}
+        table = Table(self.names.of(name), self.metadata, *items, info=info, **TABLE_OPTIONS)
         self.by_name[name] = table
         return table
 

@@ -21,6 +21,7 @@ from stagewright_persistence_sqlalchemy import mariadb_errors
 from stagewright_persistence_sqlalchemy.errors import ValueTooLargeError
 
 __all__ = [
+    "OUTDATED_PLAN",
     "is_forbidden",
     "is_savepoint_missing",
     "refusal_of",
@@ -35,10 +36,14 @@ _READ_ONLY: Final = "25006"
 _FAILED: Final = "25P02"
 _FORBIDDEN: Final = "42501"
 _SQLITE_READ_ONLY: Final = frozenset({8})
+OUTDATED_PLAN: Final = "0A000"
+"""PostgreSQL's code for a statement that was prepared before an upgrade changed the type of a column of its answer."""
+
 _REFUSED_STATES: Final = frozenset(
     {
         *("40001", "55P03"),  # a conflict, a lock that wasn't given
         *("57014", "25P03", "25P04", "57P05"),  # time limits of the server's own
+        OUTDATED_PLAN,
     }
 )
 _UNAVAILABLE_STATES: Final = frozenset(

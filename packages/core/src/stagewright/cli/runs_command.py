@@ -1,7 +1,7 @@
 """`stagewright runs`: what a store knows of its runs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import click
@@ -16,7 +16,7 @@ from stagewright.hosting import open_kernel
 from stagewright.hosting.assembly import DEFAULT_URL
 from stagewright.kernel import Kernel
 from stagewright.plugins import PluginSet
-from stagewright.records import EventRecord, LogRecord, RunRecord, StageRecord, StepRecord
+from stagewright.records import EventRecord, LogRecord, Page, RunRecord, StageRecord, StepRecord
 from stagewright.status import Status
 
 __all__ = ["runs_command"]
@@ -92,18 +92,20 @@ def _show_command(
 
     async def read(
         kernel: Kernel,
-    ) -> tuple[RunRecord, list[StageRecord], list[StepRecord], list[EventRecord], tuple[LogRecord, ...]]:
+    ) -> tuple[RunRecord, list[StageRecord], Page[StepRecord], list[EventRecord], tuple[LogRecord, ...]]:
         run = await kernel.runs.get(run_id)
         if run is None:
             raise RunNotFoundError(run_id)
-        stages, steps = await kernel.runs.stages(run_id), await kernel.runs.steps(run_id)
+        stages, steps = await kernel.runs.stages(run_id), await kernel.runs.step_page(run_id, limit=_MOST)
         events = await kernel.runs.events(run_id, limit=_MOST) if with_events else []
         logs = (await kernel.runs.logs(run_id, limit=_MOST)).items if with_logs else ()
         return run, stages, steps, events, logs
 
     run, stages, steps, events, logs = _read(plugins, url, read)
     _print_run(run, stages)
-    _print_steps(stages, steps)
+    _print_steps(stages, steps.items)
+    if steps.next_cursor is not None:
+        click.echo(f"there are more durable steps; these are the first {_MOST}")
     for event in events:
         of_stage = event.payload.get("stage_id")
         click.echo(one_line(f"{time_text(event.occurred_at)}  {event.type}  {of_stage or ''}".rstrip()))
@@ -146,7 +148,7 @@ def _note(stage: StageRecord) -> str:
     return ""
 
 
-def _print_steps(stages: list[StageRecord], steps: list[StepRecord]) -> None:
+def _print_steps(stages: list[StageRecord], steps: Sequence[StepRecord]) -> None:
     names = {stage.id: stage.stage_id for stage in stages}
     rows = [
         (

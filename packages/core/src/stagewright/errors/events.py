@@ -1,6 +1,7 @@
 """What a sink may say."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from stagewright.errors.root import StagewrightError
 
@@ -9,6 +10,8 @@ __all__ = [
     "InvalidCursorError",
     "PartialDeliveryError",
 ]
+
+_SHOWN: Final = 100
 
 
 @dataclass(eq=False)
@@ -46,4 +49,6 @@ class InvalidCursorError(StagewrightError):
     cursor: str
 
     def __str__(self) -> str:
-        return f"{self.cursor!r} is not a cursor of this listing; give the next_cursor of its last page"
+        given = repr(self.cursor)
+        shown = given if len(given) <= _SHOWN else f"{given[:_SHOWN]}…"
+        return f"{shown} is not a cursor of this listing; give the next_cursor of its last page"

@@ -100,9 +100,33 @@ class Runs:
         return await reader.list_stages(run_id) if _can_exist("run_id", run_id) else []
 
     async def steps(self, run_id: str) -> builtins.list[StepRecord]:
-        """The durable steps of a run, by the order of their stages, then as they were first asked for."""
+        """All durable steps of a run, by the order of their stages, then as they were first asked for.
+
+        A run may have tens of thousands; `step_page` shows them page by page.
+        """
         reader = self._reader
-        return await reader.list_steps(run_id) if _can_exist("run_id", run_id) else []
+        if not _can_exist("run_id", run_id):
+            return []
+        return [*(await reader.list_steps(run_id, limit=None, cursor=None)).items]
+
+    async def step_page(
+        self, run_id: str, *, limit: int = 200, cursor: str | None = None
+    ) -> Page[StepRecord]:
+        """The durable steps of a run in the order of `steps`, page by page; nothing for an unknown run.
+
+        Args:
+            run_id: The run.
+            limit: At most so many, from 1 to 1,000.
+            cursor: The `next_cursor` of the page before.
+
+        Raises:
+            InvalidCursorError: If the cursor is not one of this run's steps.
+            InvalidCommandError: If the limit is out of range, or the id isn't text.
+        """
+        reader, limit = self._reader, _limit(limit)
+        if not _can_exist("run_id", run_id):
+            return Page(items=())
+        return await reader.list_steps(run_id, limit=limit, cursor=cursor)
 
     async def signals(self, run_id: str) -> builtins.list[SignalRecord]:
         """The signals of a run that no step has taken yet, in the order in which they were accepted."""

@@ -2,7 +2,14 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TypeVar
 
-from stagewright.cursors import Position, cursor_after, position_after
+from stagewright.cursors import (
+    Position,
+    StepPosition,
+    cursor_after,
+    cursor_after_step,
+    position_after,
+    step_position_after,
+)
 from stagewright.memory.copies import detached
 from stagewright.memory.runs import InMemoryRunStore
 from stagewright.records import (
@@ -45,14 +52,23 @@ class InMemoryRunReader(InMemoryRunStore):
             stages = tx.where(self._database.stages, "run", run_id)
         return [_public(detached(stage)) for stage in sorted(stages, key=_stage_order)]
 
-    async def list_steps(self, run_id: str) -> list[StepRecord]:
-        """The durable steps of a run, by the order of their stages, then by `seq`."""
+    async def list_steps(self, run_id: str, *, limit: int | None, cursor: str | None) -> Page[StepRecord]:
+        """The durable steps of a run, by the order of their stages, then by `seq`; all of them without a limit."""
+        after = None if cursor is None else step_position_after(run_id, cursor)
         async with self._statement("list_steps") as tx:
-            steps: list[StepRecord] = []
-            for stage in sorted(tx.where(self._database.stages, "run", run_id), key=_stage_order):
-                of_stage = tx.where(self._database.steps, "stage", stage.id)
-                steps.extend(sorted(of_stage, key=lambda step: (step.seq, step.id)))
-        return [detached(step) for step in steps]
+            stages = tx.where(self._database.stages, "run", run_id)
+            steps = {
+                StepPosition(*_stage_order(stage), step.seq, step.id): step
+                for stage in stages
+                for step in tx.where(self._database.steps, "stage", stage.id)
+            }
+        positions = sorted(position for position in steps if after is None or position > after)
+        shown = positions if limit is None else positions[: max(limit, 0)]
+        more = 0 < len(shown) < len(positions)
+        return Page(
+            items=tuple(detached(steps[position]) for position in shown),
+            next_cursor=cursor_after_step(run_id, shown[-1]) if more else None,
+        )
 
     async def list_logs(
         self, run_id: str, *, level: LogLevel | None, limit: int, cursor: str | None

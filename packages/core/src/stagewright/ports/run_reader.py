@@ -38,8 +38,15 @@ class RunReader(Protocol):
         """The stages of a run, by execution group, then by stage number."""
         ...
 
-    async def list_steps(self, run_id: str) -> list[StepRecord]:
-        """The durable steps of a run, by the order of their stages, then by `seq`."""
+    async def list_steps(self, run_id: str, *, limit: int | None, cursor: str | None) -> Page[StepRecord]:
+        """The durable steps of a run, by the order of their stages, then by `seq`; all of them without a limit.
+
+        Following `next_cursor` shows every step that is there throughout exactly once, also while steps are recorded
+        and stages archived. A store reads no more rows than it answers with, and one.
+
+        Raises:
+            InvalidCursorError: If the cursor was not given by this method for this run.
+        """
         ...
 
     async def list_logs(

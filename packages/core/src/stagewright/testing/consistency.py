@@ -87,7 +87,7 @@ async def _rows(ports: KernelPorts, run_id: str) -> RunRows | None:
         annotations = await tx.list_annotations(run_id, AnnotationQuery(limit=_ALL))
     # Readers stand outside of transactions, and a database may have one connection for both.
     events: Sequence[EventRecord] = await ports.run_reader.list_events(run_id, after=0, limit=_ALL)
-    steps = await ports.run_reader.list_steps(run_id)
+    steps = (await ports.run_reader.list_steps(run_id, limit=None, cursor=None)).items
     workflow = await ports.served_workflow(run, ports.persistence)
     groups = () if workflow is None or run.redrive_count else workflow.groups
     return RunRows(

@@ -9,10 +9,13 @@ from sqlalchemy.dialects import postgresql
 
 from stagewright_persistence_sqlalchemy import mariadb_types
 
-__all__ = ["down_revision", "revision", "upgrade"]
+__all__ = ["down_revision", "off_before", "oldest_build", "revision", "upgrade", "works_before"]
 
 revision = "0009"
 down_revision = "0008"
+oldest_build = "0008"
+works_before = True
+off_before = "the log of model calls"
 
 _BY_CODE_POINTS = postgresql.TEXT(collation="C")
 _DECIMAL = sa.Text().with_variant(mariadb_types.LONG_TEXT, "mariadb")

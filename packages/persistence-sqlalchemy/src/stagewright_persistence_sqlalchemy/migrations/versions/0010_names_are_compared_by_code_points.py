@@ -10,10 +10,12 @@ from typing import Final
 from alembic.operations import Operations
 from sqlalchemy.dialects import postgresql
 
-__all__ = ["down_revision", "revision", "upgrade"]
+__all__ = ["down_revision", "oldest_build", "revision", "upgrade", "works_before"]
 
 revision = "0010"
 down_revision = "0009"
+oldest_build = "0008"
+works_before = True
 
 _NAMES: Final = {
     "workflow_runs": ("id", "workflow_id", "status", "definition_version"),
