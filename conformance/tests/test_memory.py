@@ -1,6 +1,6 @@
 """The suite on the in-memory adapters, which lack nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,11 +13,13 @@ from stagewright.memory import (
     InMemoryPersistence,
     InMemoryStepLedger,
 )
+from stagewright.plugins import AdapterSet
 from stagewright.ports import AICallLogger, BlobStore, JobTransport, Persistence, StepLedger
 from stagewright.testing import FakeClock
 from stagewright_conformance import (
     AI_CALL_SUITES,
     BLOB_STORE_SUITES,
+    ENGINE_SUITES,
     JOB_TRANSPORT_SUITES,
     PERSISTENCE_SUITES,
     RUN_READER_SUITES,
@@ -30,6 +32,9 @@ from stagewright_conformance import (
     BorrowedSessionSuite,
     Capabilities,
     DefinitionSuite,
+    EngineCrashSuite,
+    EngineCrowdSuite,
+    EngineSuite,
     HeartbeatSuite,
     IdempotencySuite,
     IsolationSuite,
@@ -54,6 +59,7 @@ from stagewright_conformance import (
     RunReaderSuite,
     RunSuite,
     SavepointSuite,
+    Scale,
     SignalSuite,
     StageSuite,
     StepEnlistmentSuite,
@@ -301,6 +307,91 @@ class TestBlobStreams(InMemory, BlobStreamSuite):
     pass
 
 
+def adapters_over(databases: Mapping[str, InMemoryDatabase]) -> AdapterSet:
+    persistence = InMemoryPersistence(databases["runs"])
+    return AdapterSet(
+        persistence=persistence,
+        run_reader=persistence,
+        job_transport=InMemoryJobTransport(databases["jobs"]),
+        step_ledger=InMemoryStepLedger(databases["steps"]),
+        blob_store=InMemoryBlobStore(databases["blobs"]),
+    )
+
+
+class InMemoryEngine(InMemory):
+    """Kernels over adapters of one database."""
+
+    @pytest.fixture
+    def databases(self, database: InMemoryDatabase) -> Mapping[str, InMemoryDatabase]:
+        return dict.fromkeys(("runs", "jobs", "steps", "blobs"), database)
+
+    @pytest.fixture
+    def adapters(self, databases: Mapping[str, InMemoryDatabase]) -> AdapterSet:
+        return adapters_over(databases)
+
+    @pytest.fixture
+    def other_adapters(self, databases: Mapping[str, InMemoryDatabase]) -> AdapterSet:
+        return adapters_over(databases)
+
+
+class TestEngine(InMemoryEngine, EngineSuite):
+    pass
+
+
+class TestEngineCrashes(InMemoryEngine, EngineCrashSuite):
+    pass
+
+
+class TestEngineCrowds(InMemoryEngine, EngineCrowdSuite):
+    pass
+
+
+class Apart(InMemoryEngine):
+    """Some of the ports, or all, in databases of their own, which take part in no transaction of the persistence."""
+
+    @pytest.fixture(
+        params=[
+            pytest.param("jobs", marks=pytest.mark.thorough),
+            pytest.param("steps", marks=pytest.mark.thorough),
+            pytest.param("blobs", marks=pytest.mark.thorough),
+            "jobs steps blobs",
+        ]
+    )
+    def databases(
+        self, request: pytest.FixtureRequest, database: InMemoryDatabase, clock: FakeClock
+    ) -> Mapping[str, InMemoryDatabase]:
+        apart = {name: InMemoryDatabase(clock) for name in request.param.split()}
+        return {"runs": database, "jobs": database, "steps": database, "blobs": database, **apart}
+
+
+class TestEngineApart(Apart, EngineSuite):
+    pass
+
+
+class TestEngineCrowdsApart(Apart, EngineCrowdSuite):
+    pass
+
+
+class TestEngineCrashesApart(Apart, EngineCrashSuite):
+    @pytest.fixture
+    def scale(self) -> Scale:
+        return Scale(crashes=2)
+
+
+@pytest.mark.thorough
+class TestEngineCrashesAnywhere(InMemoryEngine, EngineCrashSuite):
+    @pytest.fixture
+    def scale(self) -> Scale:
+        return Scale(crashes=1_000)
+
+
+@pytest.mark.thorough
+class TestEngineCrashesAnywhereApart(Apart, EngineCrashSuite):
+    @pytest.fixture
+    def scale(self) -> Scale:
+        return Scale(crashes=1_000)
+
+
 @pytest.mark.parametrize(
     "suites",
     [
@@ -310,6 +401,7 @@ class TestBlobStreams(InMemory, BlobStreamSuite):
         STEP_LEDGER_SUITES,
         RUN_READER_SUITES,
         AI_CALL_SUITES,
+        ENGINE_SUITES,
     ],
 )
 def test_every_suite_of_a_port_runs(suites: tuple[type[Suite], ...]) -> None:

@@ -12,11 +12,13 @@ import stagewright_conformance
 from stagewright_conformance import (
     AI_CALL_SUITES,
     BLOB_STORE_SUITES,
+    ENGINE_SUITES,
     JOB_TRANSPORT_SUITES,
     PERSISTENCE_SUITES,
     RUN_READER_SUITES,
     STEP_LEDGER_SUITES,
     Capabilities,
+    DeploymentSuite,
     PersistenceSuite,
     Suite,
     suites_left_out,
@@ -25,7 +27,9 @@ from stagewright_conformance import (
 SUITES: Final = [
     value
     for value in vars(stagewright_conformance).values()
-    if inspect.isclass(value) and issubclass(value, Suite) and value not in (Suite, PersistenceSuite)
+    if inspect.isclass(value)
+    and issubclass(value, Suite)
+    and value not in (Suite, PersistenceSuite, DeploymentSuite)
 ]
 
 
@@ -62,6 +66,7 @@ def test_every_suite_is_part_of_one_port() -> None:
         *STEP_LEDGER_SUITES,
         *RUN_READER_SUITES,
         *AI_CALL_SUITES,
+        *ENGINE_SUITES,
     ]
     assert sorted(suite.__name__ for suite in parts) == sorted(suite.__name__ for suite in SUITES)
 
@@ -82,7 +87,7 @@ def test_a_suite_that_no_test_class_runs_is_named() -> None:
 
 def test_every_suite_runs_in_memory() -> None:
     text = Path(__file__).with_name("test_memory.py").read_text(encoding="utf-8")
-    run = set(re.findall(r"\(InMemory, (\w+)\)", text))
+    run = set(re.findall(r"\(InMemory(?:Engine)?, (\w+)\)", text))
     assert run == {suite.__name__ for suite in SUITES}
 
 

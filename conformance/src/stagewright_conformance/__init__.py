@@ -6,6 +6,10 @@ from stagewright_conformance.blob_store import BlobListingSuite, BlobStreamSuite
 from stagewright_conformance.borrowed_sessions import BorrowedSessionSuite, CallersSession, OpenSession
 from stagewright_conformance.capabilities import Capabilities
 from stagewright_conformance.definitions import DefinitionSuite
+from stagewright_conformance.deployments import Deployment, DeploymentSuite
+from stagewright_conformance.engine import EngineSuite
+from stagewright_conformance.engine_crashes import EngineCrashSuite
+from stagewright_conformance.engine_crowds import EngineCrowdSuite
 from stagewright_conformance.enlistment import TransportEnlistmentSuite
 from stagewright_conformance.heartbeats import HeartbeatSuite
 from stagewright_conformance.idempotency import IdempotencySuite
@@ -24,6 +28,7 @@ from stagewright_conformance.paging import PagingSuite, StepPagingSuite
 from stagewright_conformance.port_suites import (
     AI_CALL_SUITES,
     BLOB_STORE_SUITES,
+    ENGINE_SUITES,
     JOB_TRANSPORT_SUITES,
     PERSISTENCE_SUITES,
     RUN_READER_SUITES,
@@ -47,6 +52,7 @@ from stagewright_conformance.wake_ups import WakeUpSuite
 __all__ = [
     "AI_CALL_SUITES",
     "BLOB_STORE_SUITES",
+    "ENGINE_SUITES",
     "JOB_TRANSPORT_SUITES",
     "PERSISTENCE_SUITES",
     "RUN_READER_SUITES",
@@ -60,6 +66,11 @@ __all__ = [
     "CallersSession",
     "Capabilities",
     "DefinitionSuite",
+    "Deployment",
+    "DeploymentSuite",
+    "EngineCrashSuite",
+    "EngineCrowdSuite",
+    "EngineSuite",
     "HeartbeatSuite",
     "IdempotencySuite",
     "IsolationSuite",

@@ -9,6 +9,9 @@ from stagewright_conformance.annotations import AnnotationSuite
 from stagewright_conformance.blob_store import BlobListingSuite, BlobStreamSuite, BlobSuite
 from stagewright_conformance.borrowed_sessions import BorrowedSessionSuite
 from stagewright_conformance.definitions import DefinitionSuite
+from stagewright_conformance.engine import EngineSuite
+from stagewright_conformance.engine_crashes import EngineCrashSuite
+from stagewright_conformance.engine_crowds import EngineCrowdSuite
 from stagewright_conformance.enlistment import TransportEnlistmentSuite
 from stagewright_conformance.heartbeats import HeartbeatSuite
 from stagewright_conformance.idempotency import IdempotencySuite
@@ -40,6 +43,7 @@ from stagewright_conformance.wake_ups import WakeUpSuite
 __all__ = [
     "AI_CALL_SUITES",
     "BLOB_STORE_SUITES",
+    "ENGINE_SUITES",
     "JOB_TRANSPORT_SUITES",
     "PERSISTENCE_SUITES",
     "RUN_READER_SUITES",
@@ -96,6 +100,9 @@ STEP_LEDGER_SUITES: Final[Suites] = (StepLedgerSuite, StepEnlistmentSuite)
 AI_CALL_SUITES: Final[Suites] = (AICallSuite,)
 
 RUN_READER_SUITES: Final[Suites] = (RunReaderSuite, PagingSuite, StepListingSuite, StepPagingSuite)
+
+ENGINE_SUITES: Final[Suites] = (EngineSuite, EngineCrashSuite, EngineCrowdSuite)
+"""For any adapters: whole kernels over those that are given, and over adapters in memory for the rest."""
 
 
 def suites_left_out(namespace: Mapping[str, object], suites: Iterable[type[Suite]]) -> list[str]:

@@ -28,6 +28,7 @@ class Scale:
         large_blob: Bytes of a blob that is written and read in pieces.
         huge_blob: Bytes of the largest blob that is kept, more than any size at which a store may begin to cut.
         many_blobs: How many blobs a listing has to show, more than one page of any store worth it.
+        crashes: At how many moments of a run's life, spread evenly, a process is lost; at all where there are fewer.
         moment: Seconds to watch that something does not happen, and that a listener takes to begin listening.
         patience: Seconds after which something that should have happened has failed.
     """
@@ -38,6 +39,7 @@ class Scale:
     large_blob: int = 1_000_003
     huge_blob: int = 17_000_003
     many_blobs: int = 1_100
+    crashes: int = 12
     moment: float = 0.005
     patience: float = 10.0
 

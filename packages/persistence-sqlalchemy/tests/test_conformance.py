@@ -12,6 +12,7 @@ from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.schema import CreateSchema
 
+from stagewright.plugins import AdapterSet
 from stagewright.ports import AICallLogger, BlobStore, JobTransport, Persistence, StepLedger
 from stagewright_conformance import (
     AICallSuite,
@@ -23,6 +24,9 @@ from stagewright_conformance import (
     CallersSession,
     Capabilities,
     DefinitionSuite,
+    EngineCrashSuite,
+    EngineCrowdSuite,
+    EngineSuite,
     HeartbeatSuite,
     IdempotencySuite,
     IsolationSuite,
@@ -173,6 +177,23 @@ class OnDatabase:
         return SqlAlchemyPersistence(database)
 
     @pytest_asyncio.fixture
+    async def database_of_another_process(self, database: Database, way: str) -> AsyncIterator[Database]:
+        names = database.tables.names
+        url = database.engine.url.render_as_string(hide_password=False)
+        engine = create_engine(url, schema=names.schema, table_prefix=names.table_prefix)
+        other = Database(engine, sessions=SqlAlchemySessions(engine) if "sqlalchemy" in way else None)
+        yield other
+        await other.close()
+
+    @pytest.fixture
+    def adapters(self, database: Database) -> AdapterSet:
+        return adapters_of(database)
+
+    @pytest.fixture
+    def other_adapters(self, database_of_another_process: Database) -> AdapterSet:
+        return adapters_of(database_of_another_process)
+
+    @pytest_asyncio.fixture
     async def other_database(self, tmp_path: Path) -> AsyncIterator[Database]:
         # Nothing is written to it, so it needs no tables.
         other = Database(create_engine(f"sqlite:///{tmp_path / 'stranger.db'}"))
@@ -214,6 +235,17 @@ class OnDatabase:
     @pytest.fixture
     def rival_blob_store(self, database: Database) -> BlobStore:
         return SqlAlchemyBlobStore(database)
+
+
+def adapters_of(database: Database) -> AdapterSet:
+    persistence = SqlAlchemyPersistence(database)
+    return AdapterSet(
+        persistence=persistence,
+        run_reader=persistence,
+        job_transport=SqlAlchemyJobTransport(database),
+        step_ledger=SqlAlchemyStepLedger(database),
+        blob_store=SqlAlchemyBlobStore(database),
+    )
 
 
 class TestAICalls(OnDatabase, AICallSuite):
@@ -337,14 +369,6 @@ class TestTransportEnlistment(OnDatabase, TransportEnlistmentSuite):
 
 
 class TestWakeUps(OnDatabase, WakeUpSuite):
-    @pytest_asyncio.fixture
-    async def database_of_another_process(self, database: Database) -> AsyncIterator[Database]:
-        names = database.tables.names
-        url = database.engine.url.render_as_string(hide_password=False)
-        other = Database(create_engine(url, schema=names.schema, table_prefix=names.table_prefix))
-        yield other
-        await other.close()
-
     @pytest.fixture
     def competitor(self, database_of_another_process: Database) -> Persistence:
         # Told by the database alone.
@@ -389,6 +413,27 @@ class TestBlobListing(OnDatabase, BlobListingSuite):
 
 class TestBlobStreams(OnDatabase, BlobStreamSuite):
     pass
+
+
+class TestEngine(OnDatabase, EngineSuite):
+    pass
+
+
+class TestEngineCrowds(OnDatabase, EngineCrowdSuite):
+    pass
+
+
+class TestEngineCrashes(OnDatabase, EngineCrashSuite):
+    @pytest.fixture
+    def scale(self) -> Scale:
+        return Scale(crashes=1)
+
+
+@pytest.mark.thorough
+class TestEngineCrashesAnywhere(OnDatabase, EngineCrashSuite):
+    @pytest.fixture
+    def scale(self) -> Scale:
+        return Scale(crashes=1_000)
 
 
 def test_the_suite_runs_on_every_target_that_the_plugin_names() -> None:
