@@ -1,6 +1,7 @@
 """The suite on the in-memory adapters, which lack nothing."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,12 +15,13 @@ from stagewright.memory import (
     InMemoryStepLedger,
 )
 from stagewright.plugins import AdapterSet
-from stagewright.ports import AICallLogger, BlobStore, JobTransport, Persistence, StepLedger
-from stagewright.testing import FakeClock
+from stagewright.ports import AICallLogger, BlobStore, EventSink, JobTransport, Persistence, StepLedger
+from stagewright.testing import CollectingEventSink, FakeClock
 from stagewright_conformance import (
     AI_CALL_SUITES,
     BLOB_STORE_SUITES,
     ENGINE_SUITES,
+    EVENT_SINK_SUITES,
     JOB_TRANSPORT_SUITES,
     PERSISTENCE_SUITES,
     RUN_READER_SUITES,
@@ -35,6 +37,8 @@ from stagewright_conformance import (
     EngineCrashSuite,
     EngineCrowdSuite,
     EngineSuite,
+    EventDestination,
+    EventSinkSuite,
     HeartbeatSuite,
     IdempotencySuite,
     IsolationSuite,
@@ -334,6 +338,38 @@ class InMemoryEngine(InMemory):
         return adapters_over(databases)
 
 
+class Collected:
+    """What a `CollectingEventSink` has, as the destination of its events."""
+
+    consumers = ()
+
+    def __init__(self, sink: CollectingEventSink) -> None:
+        self._sink = sink
+
+    async def arrived(self, consumer: str | None = None) -> list[str]:
+        return [event.event_id for event in self._sink.events if event.event_id is not None]
+
+    @asynccontextmanager
+    async def away(self, consumer: str | None = None) -> AsyncIterator[None]:
+        self._sink.fail_with(ConnectionError("the sink is away"))
+        yield
+        self._sink.accept()
+
+
+class TestEventSink(InMemory, EventSinkSuite):
+    @pytest.fixture
+    def capabilities(self) -> Capabilities:
+        return Capabilities(several_consumers=False)
+
+    @pytest.fixture
+    def event_sink(self) -> EventSink:
+        return CollectingEventSink()
+
+    @pytest.fixture
+    def destination(self, event_sink: CollectingEventSink) -> EventDestination:
+        return Collected(event_sink)
+
+
 class TestEngine(InMemoryEngine, EngineSuite):
     pass
 
@@ -402,6 +438,7 @@ class TestEngineCrashesAnywhereApart(Apart, EngineCrashSuite):
         RUN_READER_SUITES,
         AI_CALL_SUITES,
         ENGINE_SUITES,
+        EVENT_SINK_SUITES,
     ],
 )
 def test_every_suite_of_a_port_runs(suites: tuple[type[Suite], ...]) -> None:

@@ -225,6 +225,18 @@ CAUGHT_BY: Final = {
         "CutsValues": "test_large_values_come_back_exact",
         "KeepsBlobsOfPurgedRuns": "test_a_purge_leaves_nothing_of_a_run_and_all_of_others",
     },
+    "broken_event_sinks": {
+        "KeepsSilent": "test_what_is_refused_raises_and_is_accepted_later",
+        "RefusesByCancellation": "test_what_is_refused_raises_and_is_accepted_later",
+        "RefusesRepetitions": "test_an_event_may_come_again",
+        "WaitsForTheNext": "test_events_of_a_run_arrive_in_the_order_given",
+        "IgnoresOneType": "test_what_was_accepted_has_arrived",
+        "TellsEverybodyAgain": "test_who_has_an_event_is_named_and_is_not_given_it_again",
+        "NamesNobody": "test_who_has_an_event_is_named_and_is_not_given_it_again",
+        "HasNoBudget": "test_its_limits_are_some",
+        "SwallowsItsCancellation": "test_a_delivery_that_is_cancelled_ends",
+        "LosesCrowds": "test_many_deliveries_at_once_arrive",
+    },
     "broken_blob_stores": {
         "TruncatesAtZeros": "test_bytes_come_back_exactly",
         "CutsAtTwoMegabytes": "test_a_large_blob_comes_back_exactly",

@@ -13,6 +13,7 @@ from stagewright_conformance import (
     AI_CALL_SUITES,
     BLOB_STORE_SUITES,
     ENGINE_SUITES,
+    EVENT_SINK_SUITES,
     JOB_TRANSPORT_SUITES,
     PERSISTENCE_SUITES,
     RUN_READER_SUITES,
@@ -67,6 +68,7 @@ def test_every_suite_is_part_of_one_port() -> None:
         *RUN_READER_SUITES,
         *AI_CALL_SUITES,
         *ENGINE_SUITES,
+        *EVENT_SINK_SUITES,
     ]
     assert sorted(suite.__name__ for suite in parts) == sorted(suite.__name__ for suite in SUITES)
 

@@ -11,6 +11,7 @@ from stagewright_conformance.engine import EngineSuite
 from stagewright_conformance.engine_crashes import EngineCrashSuite
 from stagewright_conformance.engine_crowds import EngineCrowdSuite
 from stagewright_conformance.enlistment import TransportEnlistmentSuite
+from stagewright_conformance.event_sink import EventDestination, EventSinkSuite
 from stagewright_conformance.heartbeats import HeartbeatSuite
 from stagewright_conformance.idempotency import IdempotencySuite
 from stagewright_conformance.isolation import IsolationSuite, RowLockSuite
@@ -29,6 +30,7 @@ from stagewright_conformance.port_suites import (
     AI_CALL_SUITES,
     BLOB_STORE_SUITES,
     ENGINE_SUITES,
+    EVENT_SINK_SUITES,
     JOB_TRANSPORT_SUITES,
     PERSISTENCE_SUITES,
     RUN_READER_SUITES,
@@ -53,6 +55,7 @@ __all__ = [
     "AI_CALL_SUITES",
     "BLOB_STORE_SUITES",
     "ENGINE_SUITES",
+    "EVENT_SINK_SUITES",
     "JOB_TRANSPORT_SUITES",
     "PERSISTENCE_SUITES",
     "RUN_READER_SUITES",
@@ -71,6 +74,8 @@ __all__ = [
     "EngineCrashSuite",
     "EngineCrowdSuite",
     "EngineSuite",
+    "EventDestination",
+    "EventSinkSuite",
     "HeartbeatSuite",
     "IdempotencySuite",
     "IsolationSuite",

@@ -108,7 +108,8 @@ class Deployment:
         if ports.run_reader is not None:
             arguments["run_reader"] = ports.run_reader
         arguments |= {"clock": self.clock, "registry": WorkflowRegistry(workflows)}
-        return Kernel(**{"spill_threshold_bytes": SPILLED_FROM, **arguments, **settings})
+        arguments |= {"spill_threshold_bytes": SPILLED_FROM, **settings}
+        return Kernel(**arguments)
 
     async def let_time_pass(self) -> None:
         """Let what waits for a time come, and what leases nobody renews end."""

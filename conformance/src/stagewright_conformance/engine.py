@@ -47,8 +47,9 @@ async def passes_on(ctx: StageContext[Any]) -> Any:
 def flow_of(*bodies: Any, **options: Any) -> Workflow:
     """A workflow of one stage after the other, `s1`, `s2`, and so on."""
     builder = define_workflow(new_id("flow"), input=Any)
+    given: dict[str, Any] = {"retry": _SOON, **_ANY, **options}
     for number, body in enumerate(bodies, start=1):
-        builder = builder.stage(f"s{number}", body, **{"retry": _SOON, **_ANY, **options})
+        builder = builder.stage(f"s{number}", body, **given)
     return builder.build()
 
 

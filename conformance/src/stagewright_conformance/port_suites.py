@@ -13,6 +13,7 @@ from stagewright_conformance.engine import EngineSuite
 from stagewright_conformance.engine_crashes import EngineCrashSuite
 from stagewright_conformance.engine_crowds import EngineCrowdSuite
 from stagewright_conformance.enlistment import TransportEnlistmentSuite
+from stagewright_conformance.event_sink import EventSinkSuite
 from stagewright_conformance.heartbeats import HeartbeatSuite
 from stagewright_conformance.idempotency import IdempotencySuite
 from stagewright_conformance.isolation import IsolationSuite, RowLockSuite
@@ -44,6 +45,7 @@ __all__ = [
     "AI_CALL_SUITES",
     "BLOB_STORE_SUITES",
     "ENGINE_SUITES",
+    "EVENT_SINK_SUITES",
     "JOB_TRANSPORT_SUITES",
     "PERSISTENCE_SUITES",
     "RUN_READER_SUITES",
@@ -100,6 +102,8 @@ STEP_LEDGER_SUITES: Final[Suites] = (StepLedgerSuite, StepEnlistmentSuite)
 AI_CALL_SUITES: Final[Suites] = (AICallSuite,)
 
 RUN_READER_SUITES: Final[Suites] = (RunReaderSuite, PagingSuite, StepListingSuite, StepPagingSuite)
+
+EVENT_SINK_SUITES: Final[Suites] = (EventSinkSuite,)
 
 ENGINE_SUITES: Final[Suites] = (EngineSuite, EngineCrashSuite, EngineCrowdSuite)
 """For any adapters: whole kernels over those that are given, and over adapters in memory for the rest."""
