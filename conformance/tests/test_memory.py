@@ -24,6 +24,7 @@ from stagewright_conformance import (
     EVENT_SINK_SUITES,
     JOB_TRANSPORT_SUITES,
     PERSISTENCE_SUITES,
+    PRESIGNER_SUITES,
     RUN_READER_SUITES,
     STEP_LEDGER_SUITES,
     AICallSuite,
@@ -57,6 +58,7 @@ from stagewright_conformance import (
     OutlookSuite,
     PagingSuite,
     PassTime,
+    PresignerSuite,
     PurgeSuite,
     RowLockSuite,
     RunClaimSuite,
@@ -338,6 +340,12 @@ class InMemoryEngine(InMemory):
         return adapters_over(databases)
 
 
+class TestPresigning(InMemory, PresignerSuite):
+    @pytest.fixture
+    def capabilities(self) -> Capabilities:
+        return Capabilities(presigned_urls=False)
+
+
 class Collected:
     """What a `CollectingEventSink` has, as the destination of its events."""
 
@@ -422,6 +430,13 @@ class TestEngineCrashesAnywhere(InMemoryEngine, EngineCrashSuite):
 
 
 @pytest.mark.thorough
+class TestEngineCrashesAtMoreCallsApart(Apart, EngineCrashSuite):
+    @pytest.fixture
+    def scale(self) -> Scale:
+        return Scale(crashes=40)
+
+
+@pytest.mark.soak
 class TestEngineCrashesAnywhereApart(Apart, EngineCrashSuite):
     @pytest.fixture
     def scale(self) -> Scale:
@@ -439,6 +454,7 @@ class TestEngineCrashesAnywhereApart(Apart, EngineCrashSuite):
         AI_CALL_SUITES,
         ENGINE_SUITES,
         EVENT_SINK_SUITES,
+        PRESIGNER_SUITES,
     ],
 )
 def test_every_suite_of_a_port_runs(suites: tuple[type[Suite], ...]) -> None:

@@ -237,6 +237,13 @@ CAUGHT_BY: Final = {
         "SwallowsItsCancellation": "test_a_delivery_that_is_cancelled_ends",
         "LosesCrowds": "test_many_deliveries_at_once_arrive",
     },
+    "broken_presigners": {
+        "SignsForAnyMethod": "test_a_url_is_for_one_way_alone",
+        "SignsForAnyBlob": "test_a_url_is_for_one_blob_alone",
+        "NeverExpires": "test_a_url_expires",
+        "SpellsKeysAnew": "test_a_url_accepts_the_blob",
+        "AnswersNothingForNothing": "test_a_blob_that_is_not_there_is_not_found",
+    },
     "broken_blob_stores": {
         "TruncatesAtZeros": "test_bytes_come_back_exactly",
         "CutsAtTwoMegabytes": "test_a_large_blob_comes_back_exactly",

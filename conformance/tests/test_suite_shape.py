@@ -16,6 +16,7 @@ from stagewright_conformance import (
     EVENT_SINK_SUITES,
     JOB_TRANSPORT_SUITES,
     PERSISTENCE_SUITES,
+    PRESIGNER_SUITES,
     RUN_READER_SUITES,
     STEP_LEDGER_SUITES,
     Capabilities,
@@ -68,6 +69,7 @@ def test_every_suite_is_part_of_one_port() -> None:
         *RUN_READER_SUITES,
         *AI_CALL_SUITES,
         *ENGINE_SUITES,
+        *PRESIGNER_SUITES,
         *EVENT_SINK_SUITES,
     ]
     assert sorted(suite.__name__ for suite in parts) == sorted(suite.__name__ for suite in SUITES)

@@ -33,10 +33,12 @@ from stagewright_conformance.port_suites import (
     EVENT_SINK_SUITES,
     JOB_TRANSPORT_SUITES,
     PERSISTENCE_SUITES,
+    PRESIGNER_SUITES,
     RUN_READER_SUITES,
     STEP_LEDGER_SUITES,
     suites_left_out,
 )
+from stagewright_conformance.presigning import PresignerSuite
 from stagewright_conformance.purges import PurgeSuite
 from stagewright_conformance.run_claims import RunClaimSuite
 from stagewright_conformance.run_reader import RunReaderSuite, StepListingSuite
@@ -58,6 +60,7 @@ __all__ = [
     "EVENT_SINK_SUITES",
     "JOB_TRANSPORT_SUITES",
     "PERSISTENCE_SUITES",
+    "PRESIGNER_SUITES",
     "RUN_READER_SUITES",
     "STEP_LEDGER_SUITES",
     "AICallSuite",
@@ -96,6 +99,7 @@ __all__ = [
     "PagingSuite",
     "PassTime",
     "PersistenceSuite",
+    "PresignerSuite",
     "PurgeSuite",
     "RowLockSuite",
     "RunClaimSuite",

@@ -24,6 +24,7 @@ class Capabilities:
         due_times: The transport keeps a job back until it is due.
         serves_filter: The transport delivers only what the claimer serves.
         conditional_put: The blob store lets exactly one of several `if_absent` writers win.
+        presigned_urls: The blob store is a `Presigner`.
         several_consumers: The event sink gives each event to several consumers.
         long_keys: The blob store takes keys of 900 characters.
     """
@@ -36,6 +37,7 @@ class Capabilities:
     due_times: bool = True
     serves_filter: bool = True
     conditional_put: bool = True
+    presigned_urls: bool = True
     several_consumers: bool = True
     long_keys: bool = True
 

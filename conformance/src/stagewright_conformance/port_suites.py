@@ -28,6 +28,7 @@ from stagewright_conformance.outbox import OutboxSuite
 from stagewright_conformance.outbox_delivery import OutboxDeliverySuite
 from stagewright_conformance.outlook import JobOutlookSuite, OutlookSuite
 from stagewright_conformance.paging import PagingSuite, StepPagingSuite
+from stagewright_conformance.presigning import PresignerSuite
 from stagewright_conformance.purges import PurgeSuite
 from stagewright_conformance.run_claims import RunClaimSuite
 from stagewright_conformance.run_reader import RunReaderSuite, StepListingSuite
@@ -48,6 +49,7 @@ __all__ = [
     "EVENT_SINK_SUITES",
     "JOB_TRANSPORT_SUITES",
     "PERSISTENCE_SUITES",
+    "PRESIGNER_SUITES",
     "RUN_READER_SUITES",
     "STEP_LEDGER_SUITES",
     "suites_left_out",
@@ -95,6 +97,9 @@ JOB_TRANSPORT_SUITES: Final[Suites] = (
 """The last is for a transport in the persistence's database alone; another leaves it out."""
 
 BLOB_STORE_SUITES: Final[Suites] = (BlobSuite, BlobListingSuite, BlobStreamSuite)
+
+PRESIGNER_SUITES: Final[Suites] = (PresignerSuite,)
+"""For a blob store that is a `Presigner`."""
 
 STEP_LEDGER_SUITES: Final[Suites] = (StepLedgerSuite, StepEnlistmentSuite)
 """The last is for a ledger in the persistence's database alone; another leaves it out."""

@@ -430,6 +430,13 @@ class TestEngineCrashes(OnDatabase, EngineCrashSuite):
 
 
 @pytest.mark.thorough
+class TestEngineCrashesAtMoreCalls(OnDatabase, EngineCrashSuite):
+    @pytest.fixture
+    def scale(self) -> Scale:
+        return Scale(crashes=8)
+
+
+@pytest.mark.soak
 class TestEngineCrashesAnywhere(OnDatabase, EngineCrashSuite):
     @pytest.fixture
     def scale(self) -> Scale:
