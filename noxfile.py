@@ -152,7 +152,8 @@ def conformance(session: nox.Session) -> None:
     """The conformance suite on every adapter, database and driver, and the broken doubles that must fail it."""
     install_everything(session, *TEST_TOOLS)
     suites = ["conformance/tests", *sorted(map(str, Path("packages").glob("*/tests/test_conformance.py")))]
-    run_pytest(session, *suites, "--conformance-table", *(session.posargs or in_parallel("loadscope")))
+    options = ["-m", "not soak", "--conformance-table"]
+    run_pytest(session, *suites, *options, *(session.posargs or in_parallel("loadscope")))
 
 
 @nox.session

@@ -17,6 +17,7 @@ from stagewright.memory import (
     InMemoryStepLedger,
 )
 from stagewright.memory.connection import Connection
+from stagewright.plugins import AdapterSet
 from stagewright.ports import BlobStore, JobTransport, Persistence, StepLedger
 from stagewright.testing import FakeClock
 from stagewright_conformance import (
@@ -26,6 +27,9 @@ from stagewright_conformance import (
     BlobSuite,
     Capabilities,
     DefinitionSuite,
+    EngineCrashSuite,
+    EngineCrowdSuite,
+    EngineSuite,
     IdempotencySuite,
     IsolationSuite,
     JobAdminSuite,
@@ -91,7 +95,7 @@ class Restless(Clocked):
 
     @pytest.fixture
     def scale(self) -> Scale:
-        return Scale(contenders=5, rows=40, events_each=6, many_blobs=30, large_blob=70_001)
+        return Scale(contenders=5, rows=40, events_each=6, many_blobs=30, large_blob=70_001, crashes=3)
 
     @pytest.fixture
     def persistence(self, database: InMemoryDatabase) -> Persistence:
@@ -145,6 +149,16 @@ class TestRestlessLedger(Restless, StepLedgerSuite, StepEnlistmentSuite):
 
 class TestRestlessBlobs(Restless, BlobSuite, BlobListingSuite, BlobStreamSuite):
     pass
+
+
+class TestRestlessEngine(Restless, EngineSuite, EngineCrashSuite, EngineCrowdSuite):
+    @pytest.fixture
+    def adapters(
+        self, persistence: Persistence, transport: JobTransport, ledger: StepLedger, blob_store: BlobStore
+    ) -> AdapterSet:
+        return AdapterSet(
+            persistence=persistence, job_transport=transport, step_ledger=ledger, blob_store=blob_store
+        )
 
 
 class OneWriterDatabase(InMemoryDatabase):
@@ -243,6 +257,12 @@ class TestOneWriterPersistence(
     WakeUpSuite,
 ):
     pass
+
+
+class TestOneWriterEngine(SingleFile, EngineSuite, EngineCrowdSuite):
+    @pytest.fixture
+    def adapters(self, persistence: Persistence, transport: JobTransport, ledger: StepLedger) -> AdapterSet:
+        return AdapterSet(persistence=persistence, job_transport=transport, step_ledger=ledger)
 
 
 class TestOneWriterRuns(SingleFile, RunSuite):

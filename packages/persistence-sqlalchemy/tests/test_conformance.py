@@ -438,6 +438,10 @@ class TestEngineCrashesAtMoreCalls(OnDatabase, EngineCrashSuite):
 
 @pytest.mark.soak
 class TestEngineCrashesAnywhere(OnDatabase, EngineCrashSuite):
+    @pytest.fixture(params=WAYS[:2])
+    def way(self, request: pytest.FixtureRequest) -> str:
+        return str(request.param)
+
     @pytest.fixture
     def scale(self) -> Scale:
         return Scale(crashes=1_000)

@@ -99,7 +99,7 @@ class EngineDoubles:
 
     @pytest.fixture
     def scale(self) -> Scale:
-        return Scale(contenders=8, patience=1, crashes=40)
+        return Scale(contenders=8, patience=1, crashes=20)
 
     @pytest.fixture
     def clock(self) -> FakeClock:
