@@ -431,6 +431,10 @@ class TestEngineCrashes(OnDatabase, EngineCrashSuite):
 
 @pytest.mark.thorough
 class TestEngineCrashesAtMoreCalls(OnDatabase, EngineCrashSuite):
+    @pytest.fixture(params=[one for one in WAYS if one.values[0] in ("sqlite", "asyncpg", "mariadb")])
+    def way(self, request: pytest.FixtureRequest) -> str:
+        return str(request.param)
+
     @pytest.fixture
     def scale(self) -> Scale:
         return Scale(crashes=8)
