@@ -83,7 +83,7 @@ def _told_runs(
         .order_by(ended_at, runs.c.id)
         .limit(bindparam("limit"))
         # By itself it takes all runs that have ended out of the index by status, and sorts them.
-        .with_hint(runs, "INDEXED BY ix_workflow_runs_completed", "sqlite")
+        .with_hint(runs, f"INDEXED BY {tables.names.of('ix_workflow_runs_completed')}", "sqlite")
     )
 
 
