@@ -2,9 +2,10 @@
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Executable
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -21,6 +22,9 @@ from stagewright_persistence_sqlalchemy.writer_turn import WriterTurn
 __all__ = ["SqliteSessions"]
 
 R = TypeVar("R")
+
+_GLANCE_MS: Final = 100
+"""How long a thread waits for another process's writer before it looks whether anybody still wants it to."""
 
 
 class SqliteSessions:
@@ -75,6 +79,7 @@ class _SqliteSession:
         self._guard = guard
         self._is_begun = False
         self._is_given_up = False
+        self._is_abandoned = False
         self._savepoints = 0
         self.is_settled = False
 
@@ -166,12 +171,34 @@ class _SqliteSession:
                     "the event loop was blocked while a transaction was open, which was rolled back"
                 )
             if begins:
-                connection.execute("BEGIN IMMEDIATE")
+                _begin(connection, lambda: self._is_abandoned)
             return work(connection)
 
-        # aiosqlite has no public way to do several things at once; SQLAlchemy's dialect reaches as deep.
-        result: R = await self._driver._execute(do)
+        try:
+            # aiosqlite has no public way to do several things at once; SQLAlchemy's dialect reaches as deep.
+            result: R = await self._driver._execute(do)
+        except asyncio.CancelledError:
+            self._is_abandoned = True
+            raise
         return result
+
+
+def _begin(connection: sqlite3.Connection, is_abandoned: Callable[[], bool]) -> None:
+    """Begin as a writer, once the writers of other processes are done; a wait that nobody wants any more ends soon."""
+    (patience,) = connection.execute("PRAGMA busy_timeout").fetchone()
+    end = time.monotonic() + patience / 1_000
+    connection.execute(f"PRAGMA busy_timeout={min(patience, _GLANCE_MS)}")
+    try:
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not is_busy or is_abandoned() or time.monotonic() >= end:
+                    raise
+    finally:
+        connection.execute(f"PRAGMA busy_timeout={patience}")
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:
