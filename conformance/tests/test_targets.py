@@ -2,12 +2,14 @@ import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from stagewright.errors import DefinitionError, PluginConflictError
 from stagewright.plugins import ConformanceTarget, discovery, hookimpl
 from stagewright_conformance import installed_targets
+from stagewright_conformance.targets import target_of
 
 FILE = ConformanceTarget(name="a file", url="file://{folder}/x")
 SERVER = ConformanceTarget(name="A server", url="thing+fast://{server}", server="thing")
@@ -46,7 +48,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("install")
 def test_the_targets_of_all_plugins_are_found_by_name() -> None:
-    assert [target.name for target in installed_targets()] == ["A server", "a file", "another"]
+    assert [target.name for target in installed_targets()] == ["A server", "a file", "another", "memory"]
 
 
 @pytest.mark.usefixtures("install")
@@ -65,6 +67,36 @@ def test_a_target_gives_its_url() -> None:
 def test_a_target_whose_url_and_server_differ_is_refused(url: str, server: str | None) -> None:
     with pytest.raises(DefinitionError, match="conformance target 'odd'"):
         ConformanceTarget(name="odd", url=url, server=server)
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("thing://here", "plain"),
+        ("thing+fast://here", "fast"),
+        ("thing+other://here", "plain"),
+        ("also://here", "plain"),
+        ("thing://here?pooled=yes&x=1", "pooled"),
+        ("thing+fast://here?pooled=yes", "pooled"),
+        ("thing://here?pooled=no", "plain"),
+        ("nothing://here", None),
+    ],
+)
+def test_the_target_of_a_url_is_the_one_that_says_most_of_it(url: str, name: str | None) -> None:
+    targets = (
+        ConformanceTarget(name="fast", url="thing+fast://{folder}"),
+        ConformanceTarget(name="plain", url="thing://{folder}", schemes=("also",)),
+        ConformanceTarget(name="pooled", url="thing://{folder}?pooled=yes", schemes=("thing+fast",)),
+    )
+    found = target_of(url, targets)
+    assert (None if found is None else found.name) == name
+
+
+@pytest.mark.parametrize("field", ["lacks", "schemes"])
+def test_names_that_are_no_tuple_are_refused(field: str) -> None:
+    fields: dict[str, Any] = {field: "wake_ups"}
+    with pytest.raises(DefinitionError, match=f"'odd'.*{field} is 'wake_ups'"):
+        ConformanceTarget(name="odd", url="x://", **fields)
 
 
 def test_pytest_lists_them_and_runs_nothing() -> None:

@@ -11,6 +11,10 @@ from stagewright_test_support.architecture.repository import Repository
 
 # File to reason. A vendor that is optional, or slow and not needed by whoever imports the file, is the only good one.
 ALLOWED_LOCAL_IMPORTS: dict[str, str] = {
+    "conformance/src/stagewright_conformance/plugin.py": "every command loads it, and click comes with an extra",
+    "conformance/src/stagewright_conformance/cli/command_line.py": (
+        "every command loads it, and only `stagewright conformance` needs pytest"
+    ),
     "packages/persistence-sqlalchemy/src/stagewright_persistence_sqlalchemy/plugin.py": (
         "every command loads it; SQLAlchemy is slow, and click comes with an extra"
     ),

@@ -11,6 +11,8 @@ from stagewright.plugins import AdapterOptions, AdapterRegistry, AdapterSet, Con
 from stagewright.plugins.hookspecs import CommandGroup
 
 __all__ = [
+    "contents",
+    "empty",
     "open_database",
     "stagewright_cli",
     "stagewright_conformance_targets",
@@ -50,29 +52,81 @@ def stagewright_cli(group: CommandGroup) -> None:
     group.add_command(db_command)
 
 
+async def contents(url: str) -> str | None:
+    """What a database holds of Stagewright's, in a few words; None for nothing. Nothing is changed."""
+    from stagewright_persistence_sqlalchemy import emptying
+
+    return await emptying.contents(url)
+
+
+async def empty(url: str) -> None:
+    """Delete every row of Stagewright's in a database, whose schema is made or brought up to date first."""
+    from stagewright_persistence_sqlalchemy import emptying
+
+    await emptying.empty(url)
+
+
 @hookimpl
 def stagewright_conformance_targets() -> Iterable[ConformanceTarget]:
-    """SQLite in a file, PostgreSQL by each driver, and MariaDB; each kind under plain names and under given ones."""
+    """SQLite in a file, PostgreSQL by each driver and through a pooler, and MariaDB; each kind under given names too."""
     return (
-        ConformanceTarget(name="SQLite", url="sqlite:///{folder}/conformance.db"),
         ConformanceTarget(
-            name="PostgreSQL, asyncpg", url="postgresql+asyncpg://{server}", server="postgresql"
+            name="SQLite",
+            url="sqlite:///{folder}/conformance.db",
+            lacks=("concurrent_writers",),
+            holds=contents,
+            empty=empty,
         ),
         ConformanceTarget(
-            name="PostgreSQL, psycopg", url="postgresql+psycopg://{server}", server="postgresql"
+            name="PostgreSQL, asyncpg",
+            url="postgresql+asyncpg://{server}",
+            server="postgresql",
+            schemes=("postgresql", "postgres"),
+            holds=contents,
+            empty=empty,
         ),
-        ConformanceTarget(name="MariaDB, asyncmy", url="mariadb+asyncmy://{server}", server="mariadb"),
         ConformanceTarget(
-            name="SQLite, prefix", url="sqlite:///{folder}/conformance.db?table_prefix=of_some_team_"
+            name="PostgreSQL, psycopg",
+            url="postgresql+psycopg://{server}",
+            server="postgresql",
+            holds=contents,
+            empty=empty,
+        ),
+        ConformanceTarget(
+            name="PostgreSQL, PgBouncer",
+            url="postgresql+asyncpg://{server}?pgbouncer=true",
+            server="pgbouncer",
+            schemes=("postgresql", "postgres", "postgresql+psycopg"),
+            lacks=("wake_ups",),
+            holds=contents,
+            empty=empty,
+        ),
+        ConformanceTarget(
+            name="MariaDB, asyncmy",
+            url="mariadb+asyncmy://{server}",
+            server="mariadb",
+            holds=contents,
+            empty=empty,
+        ),
+        ConformanceTarget(
+            name="SQLite, prefix",
+            url="sqlite:///{folder}/conformance.db?table_prefix=of_some_team_",
+            lacks=("concurrent_writers",),
+            holds=contents,
+            empty=empty,
         ),
         ConformanceTarget(
             name="PostgreSQL, schema and prefix",
             url="postgresql+asyncpg://{server}?schema=some_schema&table_prefix=of_some_team_",
             server="postgresql",
+            holds=contents,
+            empty=empty,
         ),
         ConformanceTarget(
             name="MariaDB, prefix",
             url="mariadb+asyncmy://{server}?table_prefix=of_some_team_",
             server="mariadb",
+            holds=contents,
+            empty=empty,
         ),
     )

@@ -7,6 +7,7 @@ from stagewright.hosting.event_sink_monitor import EventSinkMonitor, EventSinkRe
 from stagewright.hosting.job_heartbeat import execute_job_with_heartbeat
 from stagewright.hosting.job_runner import run_job
 from stagewright.hosting.maintenance import TickReport, run_maintenance_tick
+from stagewright.hosting.memory_adapters import built_in_targets, installed_adapters
 from stagewright.hosting.payloads import unpack_payload
 from stagewright.hosting.retention import Retention
 from stagewright.hosting.run_waiting import wait_for_run
@@ -22,8 +23,10 @@ __all__ = [
     "Retention",
     "SyncKernel",
     "TickReport",
+    "built_in_targets",
     "drive_run",
     "execute_job_with_heartbeat",
+    "installed_adapters",
     "open_kernel",
     "run_job",
     "run_maintenance_tick",

@@ -9,7 +9,7 @@ from typing import Final, TypedDict, TypeVar
 
 from stagewright.duration import Duration
 from stagewright.errors import InvalidSettingError, PortNotServedError
-from stagewright.hosting.memory_adapters import built_in_adapters
+from stagewright.hosting.memory_adapters import installed_adapters
 from stagewright.hosting.registries import Workflows, registry_of
 from stagewright.kernel import Kernel, Middleware
 from stagewright.plugins import AdapterOptions, AdapterSet, PluginRunner, PluginSet, discover_plugins
@@ -206,8 +206,7 @@ class _Ports:
         self._options = options
         self._home = home
         self._opened: dict[str, AdapterSet] = {}
-        self._registry = built_in_adapters()
-        self._registry.include(installed.adapters())
+        self._registry = installed_adapters(installed)
         self._failed = tuple(plugin.id for plugin in installed.failed)
 
     @property

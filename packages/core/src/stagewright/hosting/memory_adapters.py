@@ -11,9 +11,9 @@ from stagewright.memory import (
     InMemoryPersistence,
     InMemoryStepLedger,
 )
-from stagewright.plugins import AdapterOptions, AdapterRegistry, AdapterSet
+from stagewright.plugins import AdapterOptions, AdapterRegistry, AdapterSet, ConformanceTarget, PluginSet
 
-__all__ = ["built_in_adapters", "open_memory"]
+__all__ = ["built_in_adapters", "built_in_targets", "installed_adapters", "open_memory"]
 
 
 @asynccontextmanager
@@ -35,4 +35,16 @@ def built_in_adapters() -> AdapterRegistry:
     """The adapters that need no plugin."""
     registry = AdapterRegistry("stagewright-core")
     registry.add("memory", open_memory)
+    return registry
+
+
+def built_in_targets() -> tuple[ConformanceTarget, ...]:
+    """What of core's own the conformance suite can be pointed at."""
+    return (ConformanceTarget(name="memory", url="memory://", lacks=("callers_sessions",), opens_anew=True),)
+
+
+def installed_adapters(plugins: PluginSet) -> AdapterRegistry:
+    """The adapters by which `open_kernel` opens URLs: core's own and those of plugins."""
+    registry = built_in_adapters()
+    registry.include(plugins.adapters())
     return registry
