@@ -149,11 +149,29 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def conformance(session: nox.Session) -> None:
-    """The conformance suite on every adapter, database and driver, and the broken doubles that must fail it."""
+    """The conformance suite on every adapter, database and driver, its broken doubles, and the matrix of stores.
+
+    `-- --renew-page` runs the matrix alone and writes its table into docs/conformance.md.
+    """
     install_everything(session, *TEST_TOOLS)
-    suites = ["conformance/tests", *sorted(map(str, Path("packages").glob("*/tests/test_conformance.py")))]
-    options = ["-m", "not soak", "--conformance-table"]
-    run_pytest(session, *suites, *options, *(session.posargs or in_parallel("loadscope")))
+    if session.posargs != ["--renew-page"]:
+        suites = [
+            "conformance/tests",
+            *sorted(map(str, Path("packages").glob("*/tests/test_conformance.py"))),
+        ]
+        options = ["-m", "not soak", "--conformance-table"]
+        run_pytest(session, *suites, *options, *(session.posargs or in_parallel("loadscope")))
+        if session.posargs:
+            return
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    table = REPORTS / "conformance-matrix.md"
+    # What the page shows is checked in the session of the tests.
+    options = ["--conformance-table", f"--conformance-markdown={table}", "-k", "not page"]
+    run_pytest(session, "tests/matrix", *options, *in_parallel("load"), name="conformance-matrix")
+    if session.posargs:
+        page = HERE / "docs" / "conformance.md"
+        before, mark, _ = page.read_text(encoding="utf-8").partition("<!-- matrix -->\n")
+        page.write_text(f"{before}{mark}\n{table.read_text(encoding='utf-8')}", encoding="utf-8")
 
 
 @nox.session

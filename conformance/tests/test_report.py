@@ -53,6 +53,11 @@ def test_the_text_has_suites_capabilities_and_what_numbers_do_not_say() -> None:
     ]
 
 
+def test_many_targets_are_read_downwards() -> None:
+    report = Report(outcome("x", "passed", target=f"t{number}") for number in range(9))
+    assert report.as_text()[:3] == ["target  RunSuite", "t0      1", "t1      1"]
+
+
 def test_markdown_escapes_what_would_break_its_tables() -> None:
     lines = REPORT.as_markdown()
     assert lines[:3] == [

@@ -21,15 +21,11 @@ def mark_for_report(item: pytest.Item) -> None:
     kind = getattr(item, "cls", None)
     if not isinstance(kind, type) or not issubclass(kind, Suite):
         return
-    names = [
-        base.__name__
-        for base in kind.__mro__
-        if base.__module__.startswith("stagewright_conformance.") and not base.__name__.startswith("Test")
-    ]
+    names = [base.__name__ for base in kind.__mro__ if issubclass(base, Suite)]
     marker = item.get_closest_marker("conformance_target")
     clause = inspect.getdoc(getattr(item, "function", None)) or ""
     noted = {
-        "suite": next(name for name in names if name.endswith("Suite")),
+        "suite": next(name for name in names if name.endswith("Suite") and not name.startswith("Test")),
         "target": str(marker.args[0]) if marker is not None and marker.args else _UNNAMED,
         "needs": sorted({str(name) for one in item.iter_markers("needs") for name in one.args}),
         "clause": clause.partition("\n\n")[0].replace("\n", " "),

@@ -16,6 +16,7 @@ _SUFFIXES: Final[dict[Result, str]] = {
     "not exercised": " not exercised",
 }
 _LONGEST_PROBLEM: Final = 300
+_MOST_COLUMNS: Final = 8
 _FORMAT: Final = 1
 
 
@@ -65,10 +66,13 @@ class Report:
         return tuple(one for one in self.outcomes if one.result == "failed")
 
     def as_text(self) -> list[str]:
-        """Lines for a terminal: suites down and targets across, capabilities alike, then what the numbers don't say."""
+        """Lines for a terminal: suites down and targets across, capabilities alike, then what the numbers don't say.
+
+        Where there are more targets than suites, and more than eight, targets go down and suites across.
+        """
         lines = _aligned(self._suites_table())
         capabilities = self._capabilities_table()
-        if len(capabilities) > 1:
+        if capabilities:
             lines += ["", *_aligned(capabilities)]
         for title, notes in self._notes().items():
             lines += ["", title, *(f"  {note}" for note in notes)]
@@ -78,7 +82,7 @@ class Report:
         """The same as two tables and lists in Markdown."""
         lines = _pipes(self._suites_table())
         capabilities = self._capabilities_table()
-        if len(capabilities) > 1:
+        if capabilities:
             lines += ["", *_pipes(capabilities)]
         for title, notes in self._notes().items():
             lines += ["", f"{title[:1].upper()}{title[1:]}", "", *(f"- {_escaped(note)}" for note in notes)]
@@ -123,14 +127,20 @@ class Report:
 
     def _capabilities_table(self) -> Table:
         names = sorted({name for one in self.outcomes for name in one.needs})
-        return self._table("capability", names, lambda name, one: name in one.needs)
+        return self._table("capability", names, lambda name, one: name in one.needs) if names else []
 
     def _table(self, head: str, rows: Sequence[str], belongs: Callable[[str, Outcome], bool]) -> Table:
         table = [[head, *self.targets]]
         for row in rows:
             mine = [one for one in self.outcomes if one.test and belongs(row, one)]
             table.append([row, *(_cell(one.result for one in mine if one.target == t) for t in self.targets)])
-        return table
+        if len(self.targets) <= max(len(rows), _MOST_COLUMNS):
+            return table
+        # Many targets are read downwards.
+        return [
+            ["target", *rows],
+            *([target, *cells] for target, *cells in list(zip(*table, strict=True))[1:]),
+        ]
 
     def _notes(self) -> dict[str, list[str]]:
         failures = [

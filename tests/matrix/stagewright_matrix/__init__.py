@@ -1,0 +1,1 @@
+"""What the matrix runs on every set-up."""
