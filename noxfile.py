@@ -294,7 +294,7 @@ def newcomer(session: nox.Session) -> None:
 
 @nox.session
 def dist(session: nox.Session) -> None:
-    """Builds wheels and sdists, checks what is in them, and installs the wheels."""
+    """Builds wheels and sdists, checks what is in them, installs the wheels, and holds an adapter to their suite."""
     target = HERE / "build" / "dist"
     shutil.rmtree(target, ignore_errors=True)
     session.install(*CONSTRAINTS, "build")
@@ -303,3 +303,4 @@ def dist(session: nox.Session) -> None:
     session.run("python", "tests/packaging/check_archives.py", str(target))
     session.install(*CONSTRAINTS, *(str(wheel) for wheel in sorted(target.glob("*.whl"))))
     session.run("python", "-I", "-c", "import stagewright, stagewright_conformance, stagewright_host_node")
+    session.run("python", "-I", "tests/packaging/use_conformance.py")

@@ -68,7 +68,7 @@ async def empty(url: str) -> None:
 
 @hookimpl
 def stagewright_conformance_targets() -> Iterable[ConformanceTarget]:
-    """SQLite in a file, PostgreSQL by each driver and through a pooler, and MariaDB; each kind under given names too."""
+    """SQLite in a file, PostgreSQL by each driver and by a pooler, and MariaDB; each kind under given names too."""
     return (
         ConformanceTarget(
             name="SQLite",
