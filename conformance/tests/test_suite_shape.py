@@ -28,7 +28,7 @@ from stagewright_conformance import (
 
 SUITES: Final = [
     value
-    for value in vars(stagewright_conformance).values()
+    for value in (getattr(stagewright_conformance, name) for name in stagewright_conformance.__all__)
     if inspect.isclass(value)
     and issubclass(value, Suite)
     and value not in (Suite, PersistenceSuite, DeploymentSuite)

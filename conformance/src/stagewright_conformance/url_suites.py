@@ -76,11 +76,7 @@ class AtUrl:
         self, opened: OpenedPlace, pytestconfig: pytest.Config, tmp_path: Path
     ) -> AsyncIterator[OpenedPlace]:
         """The same place as another process opens it; the very same where each opening is a store of its own."""
-        store = opened.place.store_of(self.port)
-        if store.opens_anew:
-            yield opened
-            return
-        used = {store.url, opened.place.home.url}
+        used = set(opened.sets)
         opening = opened.place.opened(
             pytestconfig.stash[RUN].registry,
             tmp_path.as_posix(),
