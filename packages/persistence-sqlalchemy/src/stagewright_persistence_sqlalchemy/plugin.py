@@ -6,6 +6,7 @@ needs it is imported when a database is opened.
 
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 from stagewright.plugins import AdapterOptions, AdapterRegistry, AdapterSet, ConformanceTarget, hookimpl
 from stagewright.plugins.hookspecs import CommandGroup
@@ -69,64 +70,49 @@ async def empty(url: str) -> None:
 @hookimpl
 def stagewright_conformance_targets() -> Iterable[ConformanceTarget]:
     """SQLite in a file, PostgreSQL by each driver and by a pooler, and MariaDB; each kind under given names too."""
+    target = partial(ConformanceTarget, holds=contents, empty=empty)
     return (
-        ConformanceTarget(
+        target(
             name="SQLite",
             url="sqlite:///{folder}/conformance.db",
             lacks=("concurrent_writers",),
-            holds=contents,
-            empty=empty,
         ),
-        ConformanceTarget(
+        target(
             name="PostgreSQL, asyncpg",
             url="postgresql+asyncpg://{server}",
             server="postgresql",
             schemes=("postgresql", "postgres"),
-            holds=contents,
-            empty=empty,
         ),
-        ConformanceTarget(
+        target(
             name="PostgreSQL, psycopg",
             url="postgresql+psycopg://{server}",
             server="postgresql",
-            holds=contents,
-            empty=empty,
         ),
-        ConformanceTarget(
+        target(
             name="PostgreSQL, PgBouncer",
             url="postgresql+asyncpg://{server}?pgbouncer=true",
             server="pgbouncer",
             schemes=("postgresql", "postgres", "postgresql+psycopg"),
             lacks=("wake_ups",),
-            holds=contents,
-            empty=empty,
         ),
-        ConformanceTarget(
+        target(
             name="MariaDB, asyncmy",
             url="mariadb+asyncmy://{server}",
             server="mariadb",
-            holds=contents,
-            empty=empty,
         ),
-        ConformanceTarget(
+        target(
             name="SQLite, prefix",
             url="sqlite:///{folder}/conformance.db?table_prefix=of_some_team_",
             lacks=("concurrent_writers",),
-            holds=contents,
-            empty=empty,
         ),
-        ConformanceTarget(
+        target(
             name="PostgreSQL, schema and prefix",
             url="postgresql+asyncpg://{server}?schema=some_schema&table_prefix=of_some_team_",
             server="postgresql",
-            holds=contents,
-            empty=empty,
         ),
-        ConformanceTarget(
+        target(
             name="MariaDB, prefix",
             url="mariadb+asyncmy://{server}?table_prefix=of_some_team_",
             server="mariadb",
-            holds=contents,
-            empty=empty,
         ),
     )
