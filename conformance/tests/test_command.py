@@ -249,4 +249,8 @@ def test_every_adapter_passes_within_three_minutes(
     done = conformance(url, "--json=report.json", within=600)
     assert done.returncode == 0, done.stdout + done.stderr
     [target] = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["targets"]
-    assert {left["suite"] for left in target["not_exercised"]} == {"BorrowedSessionSuite"}
+    assert {left["suite"] for left in target["not_exercised"]} == {
+        "BorrowedSessionSuite",
+        "EventSinkSuite",
+        "PresignerSuite",
+    }

@@ -10,10 +10,9 @@ import pytest_asyncio
 
 from stagewright.hosting import installed_adapters
 from stagewright.plugins import AdapterRegistry, AdapterSet, discover_plugins
-from stagewright_conformance import Scale, installed_targets
+from stagewright_conformance import EngineSuite, Scale, installed_targets
 from stagewright_conformance.places import OpenedPlace, Place, store_at
 from stagewright_conformance.preparation import empty_store
-from stagewright_matrix.whole_life import WholeLifeSuite
 from stagewright_test_support.services import need_backend
 
 KINDS: Final = {"memory": "memory", "sqlite": "SQLite", "postgres": "PostgreSQL", "mariadb": "MariaDB"}
@@ -77,12 +76,16 @@ class OnSetUp:
         return opened.adapters
 
     @pytest_asyncio.fixture
-    async def other_adapters(
+    async def opened_elsewhere(
         self, opened: OpenedPlace, registry: AdapterRegistry, tmp_path: Path
-    ) -> AsyncIterator[AdapterSet]:
+    ) -> AsyncIterator[OpenedPlace]:
         opening = opened.place.opened(registry, tmp_path.as_posix(), only=lambda store: not store.opens_anew)
         async with opening as other:
-            yield OpenedPlace(opened.place, {**opened.sets, **other.sets}).adapters
+            yield OpenedPlace(opened.place, {**opened.sets, **other.sets})
+
+    @pytest.fixture
+    def other_adapters(self, opened_elsewhere: OpenedPlace) -> AdapterSet:
+        return opened_elsewhere.adapters
 
     @pytest.fixture
     def scale(self) -> Scale:
@@ -90,7 +93,7 @@ class OnSetUp:
 
 
 @pytest.mark.thorough
-class TestWholeLife(OnSetUp, WholeLifeSuite):
+class TestEngine(OnSetUp, EngineSuite):
     pass
 
 

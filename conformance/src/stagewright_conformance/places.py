@@ -11,7 +11,7 @@ from stagewright.plugins.adapters import redacted
 from stagewright_conformance.capabilities import CAPABILITY_NAMES, Capabilities
 from stagewright_conformance.targets import target_of
 
-__all__ = ["PORTS", "OpenedPlace", "Place", "Store", "store_at"]
+__all__ = ["ENGINE", "PORTS", "OpenedPlace", "Place", "Store", "store_at"]
 
 PORTS: Final = (
     "persistence",
@@ -20,8 +20,12 @@ PORTS: Final = (
     "blob_store",
     "run_reader",
     "ai_call_logger",
+    "event_sink",
+    "engine",
 )
-"""The ports that have suites, as `AdapterSet` calls them."""
+"""The ports that have suites, as `AdapterSet` calls them, and the engine over all of them."""
+
+ENGINE: Final = "engine"
 
 _GIVEN_APART: Final = {"job_transport": "jobs", "blob_store": "blobs", "step_ledger": "steps"}
 """The ports that a URL of their own may serve, and how they are called in a place's name."""
@@ -167,4 +171,7 @@ class OpenedPlace:
     @property
     def served(self) -> tuple[str, ...]:
         """The ports with suites that are there."""
-        return tuple(port for port in PORTS if getattr(self.adapters, port) is not None)
+        adapters = self.adapters
+        served = tuple(port for port in PORTS if port != ENGINE and getattr(adapters, port) is not None)
+        # What is missing comes from memory.
+        return (*served, ENGINE) if served else ()

@@ -13,26 +13,32 @@ from stagewright.plugins import AdapterSet
 from stagewright.ports import (
     AICallLogger,
     BlobStore,
+    EventSink,
     ForeseesWork,
     JobTransport,
     Persistence,
+    Presigner,
     RunReader,
     StepLedger,
 )
 from stagewright_conformance.borrowed_sessions import OpenSession
 from stagewright_conformance.capabilities import Capabilities
 from stagewright_conformance.outlook import JobOutlookSuite, OutlookSuite
-from stagewright_conformance.places import OpenedPlace, Place
+from stagewright_conformance.places import ENGINE, OpenedPlace, Place
 from stagewright_conformance.port_suites import (
     AI_CALL_SUITES,
     BLOB_STORE_SUITES,
+    ENGINE_SUITES,
+    EVENT_SINK_SUITES,
     JOB_TRANSPORT_SUITES,
     PERSISTENCE_SUITES,
+    PRESIGNER_SUITES,
     RUN_READER_SUITES,
     STEP_LEDGER_SUITES,
     Suites,
 )
 from stagewright_conformance.preparation import empty_store
+from stagewright_conformance.presigning import PresignerSuite
 from stagewright_conformance.suite import Scale, Suite
 from stagewright_conformance.url_run import RUN
 
@@ -44,9 +50,11 @@ SUITES_OF_PORTS: Final[Mapping[str, Suites]] = {
     "persistence": PERSISTENCE_SUITES,
     "job_transport": JOB_TRANSPORT_SUITES,
     "step_ledger": STEP_LEDGER_SUITES,
-    "blob_store": BLOB_STORE_SUITES,
+    "blob_store": (*BLOB_STORE_SUITES, *PRESIGNER_SUITES),
     "run_reader": RUN_READER_SUITES,
     "ai_call_logger": AI_CALL_SUITES,
+    "event_sink": EVENT_SINK_SUITES,
+    ENGINE: ENGINE_SUITES,
 }
 
 
@@ -61,7 +69,7 @@ class AtUrl:
     ) -> AsyncIterator[OpenedPlace]:
         """The place, empty."""
         store = place.store_of(self.port)
-        used = {store.url, place.home.url}
+        used = {each.url for each in place.stores if self.port == ENGINE or each in (store, place.home)}
         for each in place.stores:
             if each.url in used:
                 await empty_store(each)
@@ -173,9 +181,27 @@ class AtUrl:
         return _served(elsewhere.ai_call_logger, "ai_call_logger")
 
     @pytest.fixture
-    def blob_store(self, beside: AdapterSet) -> BlobStore:
+    def blob_store(self, beside: AdapterSet, request: pytest.FixtureRequest) -> BlobStore:
         """The blob store."""
-        return _served(beside.blob_store, "blob_store")
+        found = _served(beside.blob_store, "blob_store")
+        if issubclass(request.cls, PresignerSuite) and not isinstance(found, Presigner):
+            pytest.skip("the blob store is no Presigner")
+        return found
+
+    @pytest.fixture
+    def adapters(self, opened: OpenedPlace) -> AdapterSet:
+        """The ports as a kernel gets them."""
+        return opened.adapters
+
+    @pytest.fixture
+    def other_adapters(self, opened_elsewhere: OpenedPlace) -> AdapterSet:
+        """The same in another process."""
+        return opened_elsewhere.adapters
+
+    @pytest.fixture
+    def event_sink(self) -> EventSink:
+        """No URL says where to look for what has arrived."""
+        pytest.skip("needs to see what arrives at the sink; subclass the suite and override `destination`")
 
     @pytest.fixture
     def rival_blob_store(self, elsewhere: AdapterSet) -> BlobStore:

@@ -1,1 +1,0 @@
-"""What the matrix runs on every set-up."""
