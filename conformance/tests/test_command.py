@@ -153,9 +153,8 @@ def test_all_suites_that_match_run_at_each_url_and_the_report_says_what_was_exer
         "failed": 0,
         "not_exercised": 0,
     }
-    [left_out] = sqlite["not_exercised"]
-    assert left_out["suite"] == "BorrowedSessionSuite"
-    assert "override `open_session`" in left_out["reason"]
+    left_out = {each["suite"]: each["reason"] for each in sqlite["not_exercised"]}
+    assert "override `open_session`" in left_out["BorrowedSessionSuite"]
     head, line, *rows = (tmp_path / "report.md").read_text(encoding="utf-8").splitlines()
     assert head == f"| suite | memory:// | {file} |"
     assert line == "| --- | --- | --- |"

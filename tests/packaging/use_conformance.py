@@ -111,9 +111,10 @@ def main() -> int:
         folder = Path(name)
         write_project(folder)
         run(folder, "pytest", "-q", "-p", "no:cacheprovider", "--conformance-json=subclassed.json")
-        run(folder, "stagewright.cli", "conformance", "acme://mine", "--json=at-url.json")
-        listed = run(folder, "stagewright.cli", "conformance", "--list")
-        run(folder, "stagewright.cli", "conformance", "--target=Acme", "--json=discovered.json")
+        command = ("stagewright.cli", "conformance", "--port=blob_store")
+        run(folder, *command, "acme://mine", "--json=at-url.json")
+        listed = run(folder, *command, "--list")
+        run(folder, *command, "--target=Acme", "--json=discovered.json")
         ways = [passed(folder, file) for file in ("subclassed.json", "at-url.json", "discovered.json")]
     print(f"passed, by suite: {ways[0]}")
     if "acme://shelf" not in listed or len(ways[0]) != 3 or any(way != ways[0] for way in ways):
