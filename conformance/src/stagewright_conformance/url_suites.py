@@ -120,7 +120,7 @@ class AtUrl:
     def persistence(self, beside: AdapterSet, request: pytest.FixtureRequest) -> Persistence:
         """The persistence, or else that of the place's home."""
         found = _served(beside.persistence, "persistence")
-        if issubclass(request.cls, OutlookSuite | JobOutlookSuite) and not isinstance(found, ForeseesWork):
+        if _is_test_of(request, OutlookSuite, JobOutlookSuite) and not isinstance(found, ForeseesWork):
             pytest.skip("the persistence is no ForeseesWork")
         return found
 
@@ -184,7 +184,7 @@ class AtUrl:
     def blob_store(self, beside: AdapterSet, request: pytest.FixtureRequest) -> BlobStore:
         """The blob store."""
         found = _served(beside.blob_store, "blob_store")
-        if issubclass(request.cls, PresignerSuite) and not isinstance(found, Presigner):
+        if _is_test_of(request, PresignerSuite) and not isinstance(found, Presigner):
             pytest.skip("the blob store is no Presigner")
         return found
 
@@ -213,6 +213,11 @@ def _served(port: P | None, name: str) -> P:
     if port is None:
         pytest.skip(f"the URL serves no {name}")
     return port
+
+
+def _is_test_of(request: pytest.FixtureRequest, *suites: type[Suite]) -> bool:
+    kind: object = request.cls
+    return isinstance(kind, type) and issubclass(kind, suites)
 
 
 def _test_class(port: str, suite: type[Suite]) -> type[Any]:
