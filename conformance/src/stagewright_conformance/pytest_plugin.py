@@ -54,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.getoption(f"conformance_{form}") for form in ("table", "markdown", "json")
     )
     if (table or markdown or json_file) and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Exercised(table=table, markdown=markdown, json_file=json_file))
+        config.pluginmanager.register(Exercised(table=bool(table), markdown=markdown, json_file=json_file))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
