@@ -40,12 +40,15 @@ from stagewright_conformance import (
     EngineSuite,
     EventDestination,
     EventSinkSuite,
+    FairClaimSuite,
+    FairDeliverySuite,
     HeartbeatSuite,
     IdempotencySuite,
     IsolationSuite,
     JobAcknowledgementSuite,
     JobAdminSuite,
     JobFenceSuite,
+    JobGroupSuite,
     JobLeaseSuite,
     JobListingSuite,
     JobOutlookSuite,
@@ -262,6 +265,18 @@ class TestJobAdmin(InMemory, JobAdminSuite):
 
 
 class TestJobListing(InMemory, JobListingSuite):
+    pass
+
+
+class TestFairDelivery(InMemory, FairDeliverySuite):
+    pass
+
+
+class TestJobGroups(InMemory, JobGroupSuite):
+    pass
+
+
+class TestFairClaims(InMemory, FairClaimSuite):
     pass
 
 

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from stagewright_conformance.engine_crowds import EngineCrowdSuite
     from stagewright_conformance.enlistment import TransportEnlistmentSuite
     from stagewright_conformance.event_sink import EventDestination, EventSinkSuite
+    from stagewright_conformance.fair_claims import FairClaimSuite
     from stagewright_conformance.heartbeats import HeartbeatSuite
     from stagewright_conformance.idempotency import IdempotencySuite
     from stagewright_conformance.isolation import IsolationSuite, RowLockSuite
+    from stagewright_conformance.job_fairness import FairDeliverySuite, OpenFair
     from stagewright_conformance.job_fences import JobAcknowledgementSuite, JobFenceSuite
+    from stagewright_conformance.job_groups import JobGroupSuite
     from stagewright_conformance.job_leases import JobAdminSuite, JobLeaseSuite
     from stagewright_conformance.job_listing import JobListingSuite
     from stagewright_conformance.job_resumption import JobResumptionSuite
@@ -81,6 +84,8 @@ else:
         "EngineSuite": "engine",
         "EventDestination": "event_sink",
         "EventSinkSuite": "event_sink",
+        "FairClaimSuite": "fair_claims",
+        "FairDeliverySuite": "job_fairness",
         "HeartbeatSuite": "heartbeats",
         "IdempotencySuite": "idempotency",
         "IsolationSuite": "isolation",
@@ -88,6 +93,7 @@ else:
         "JobAcknowledgementSuite": "job_fences",
         "JobAdminSuite": "job_leases",
         "JobFenceSuite": "job_fences",
+        "JobGroupSuite": "job_groups",
         "JobLeaseSuite": "job_leases",
         "JobListingSuite": "job_listing",
         "JobOutlookSuite": "outlook",
@@ -95,6 +101,7 @@ else:
         "JobResumptionSuite": "job_resumption",
         "LoadedRunSuite": "loaded_runs",
         "LogSuite": "logs",
+        "OpenFair": "job_fairness",
         "OpenSession": "borrowed_sessions",
         "OutboxDeliverySuite": "outbox_delivery",
         "OutboxSuite": "outbox",
@@ -167,12 +174,15 @@ __all__ = [
     "EngineSuite",
     "EventDestination",
     "EventSinkSuite",
+    "FairClaimSuite",
+    "FairDeliverySuite",
     "HeartbeatSuite",
     "IdempotencySuite",
     "IsolationSuite",
     "JobAcknowledgementSuite",
     "JobAdminSuite",
     "JobFenceSuite",
+    "JobGroupSuite",
     "JobLeaseSuite",
     "JobListingSuite",
     "JobOutlookSuite",
@@ -180,6 +190,7 @@ __all__ = [
     "JobResumptionSuite",
     "LoadedRunSuite",
     "LogSuite",
+    "OpenFair",
     "OpenSession",
     "OutboxDeliverySuite",
     "OutboxSuite",

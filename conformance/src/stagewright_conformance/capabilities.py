@@ -22,6 +22,7 @@ class Capabilities:
         heartbeats: The transport is an `OpensHeartbeats`.
         priorities: The transport delivers higher priorities first.
         due_times: The transport keeps a job back until it is due.
+        fairness: The transport is a `GroupsJobs`.
         serves_filter: The transport delivers only what the claimer serves.
         conditional_put: The blob store lets exactly one of several `if_absent` writers win.
         presigned_urls: The blob store is a `Presigner`.
@@ -35,6 +36,7 @@ class Capabilities:
     heartbeats: bool = True
     priorities: bool = True
     due_times: bool = True
+    fairness: bool = True
     serves_filter: bool = True
     conditional_put: bool = True
     presigned_urls: bool = True

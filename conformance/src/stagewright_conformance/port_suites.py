@@ -14,10 +14,13 @@ from stagewright_conformance.engine_crashes import EngineCrashSuite
 from stagewright_conformance.engine_crowds import EngineCrowdSuite
 from stagewright_conformance.enlistment import TransportEnlistmentSuite
 from stagewright_conformance.event_sink import EventSinkSuite
+from stagewright_conformance.fair_claims import FairClaimSuite
 from stagewright_conformance.heartbeats import HeartbeatSuite
 from stagewright_conformance.idempotency import IdempotencySuite
 from stagewright_conformance.isolation import IsolationSuite, RowLockSuite
+from stagewright_conformance.job_fairness import FairDeliverySuite
 from stagewright_conformance.job_fences import JobAcknowledgementSuite, JobFenceSuite
+from stagewright_conformance.job_groups import JobGroupSuite
 from stagewright_conformance.job_leases import JobAdminSuite, JobLeaseSuite
 from stagewright_conformance.job_listing import JobListingSuite
 from stagewright_conformance.job_resumption import JobResumptionSuite
@@ -92,9 +95,12 @@ JOB_TRANSPORT_SUITES: Final[Suites] = (
     HeartbeatSuite,
     JobAdminSuite,
     JobListingSuite,
+    FairDeliverySuite,
+    JobGroupSuite,
     TransportEnlistmentSuite,
+    FairClaimSuite,
 )
-"""The last is for a transport in the persistence's database alone; another leaves it out."""
+"""The last two are for a transport in the persistence's database alone; another leaves them out."""
 
 BLOB_STORE_SUITES: Final[Suites] = (BlobSuite, BlobListingSuite, BlobStreamSuite)
 

@@ -257,6 +257,43 @@ async def test_what_is_wrong_with_a_setting_is_one_line(worker: StartWorker, eve
         assert len(one.log.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--max-concurrent-per-group", "0"), "max_concurrent_per_group=0 must be a whole number of jobs"),
+        (("--group-by", "config.tenant"), "group_by='config.tenant' needs max_concurrent_per_group"),
+    ],
+)
+async def test_fairness_that_is_none_is_one_line(
+    worker: StartWorker, eventually: Eventually, options: tuple[str, str], expected: str
+) -> None:
+    refused = worker("memory://", *options)
+    await eventually(refused.has_ended)
+    assert refused.process.returncode == 2
+    assert expected in refused.log
+    assert len(refused.log.splitlines()) == 1
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+async def test_a_worker_keeps_the_cap_that_it_is_given(
+    url: str, opened: Opened, flow_list: list[Workflow], worker: StartWorker, eventually: Eventually
+) -> None:
+    kernel = await opened(url, *flow_list)
+    runs = await create(kernel, "sleep", 0.05, 6)
+    started = worker(url, "--max-concurrent-per-group", "2", "--group-by", "config.tenant")
+    most = 0
+
+    async def watch() -> bool:
+        nonlocal most
+        running = [job for job in await jobs_of(kernel, runs) if job.status is Status.RUNNING]
+        most = max(most, len(running))
+        return await all_ended(kernel, runs)
+
+    await eventually(watch)
+    assert 0 < most <= 2
+    assert not started.has_ended()
+
+
 @pytest.mark.guarantee("hosts.settings-by-precedence")
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_a_flag_beats_the_environment_which_beats_the_project(

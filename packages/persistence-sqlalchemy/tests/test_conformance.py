@@ -27,12 +27,15 @@ from stagewright_conformance import (
     EngineCrashSuite,
     EngineCrowdSuite,
     EngineSuite,
+    FairClaimSuite,
+    FairDeliverySuite,
     HeartbeatSuite,
     IdempotencySuite,
     IsolationSuite,
     JobAcknowledgementSuite,
     JobAdminSuite,
     JobFenceSuite,
+    JobGroupSuite,
     JobLeaseSuite,
     JobListingSuite,
     JobOutlookSuite,
@@ -40,6 +43,7 @@ from stagewright_conformance import (
     JobResumptionSuite,
     LoadedRunSuite,
     LogSuite,
+    OpenFair,
     OpenSession,
     OutboxDeliverySuite,
     OutboxSuite,
@@ -142,7 +146,8 @@ class OnDatabase:
                 await connection.run_sync(metadata.create_all)
             elif kind == "mariadb":
                 for table in reversed(metadata.sorted_tables):
-                    await connection.execute(table.delete())
+                    if table is not database.tables.group_locks:
+                        await connection.execute(table.delete())
             else:
                 every = ", ".join(metadata.tables)
                 await connection.execute(text(f"TRUNCATE {every} RESTART IDENTITY CASCADE"))
@@ -211,6 +216,10 @@ class OnDatabase:
     @pytest.fixture
     def rival_transport(self, database: Database) -> JobTransport:
         return SqlAlchemyJobTransport(database)
+
+    @pytest.fixture
+    def open_fair(self, database: Database) -> OpenFair:
+        return lambda fairness: SqlAlchemyJobTransport(database, fairness=fairness)
 
     @pytest.fixture
     def clock_now(self) -> Callable[[], datetime]:
@@ -361,6 +370,29 @@ class TestJobAdmin(OnDatabase, JobAdminSuite):
 
 
 class TestJobListing(OnDatabase, JobListingSuite):
+    pass
+
+
+class TestFairDelivery(OnDatabase, FairDeliverySuite):
+    # In the ordinary run, PostgreSQL's own statements are looked at by the crowd of `test_fair_claims.py`.
+    @pytest.fixture(
+        params=[
+            pytest.param(
+                *one.values, marks=[*one.marks, *[pytest.mark.thorough] * (one.values != ("sqlite",))]
+            )
+            for one in WAYS
+        ]
+    )
+    def way(self, request: pytest.FixtureRequest) -> str:
+        return str(request.param)
+
+
+@pytest.mark.thorough
+class TestJobGroups(OnDatabase, JobGroupSuite):
+    pass
+
+
+class TestFairClaims(OnDatabase, FairClaimSuite):
     pass
 
 

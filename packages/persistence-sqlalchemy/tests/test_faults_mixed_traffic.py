@@ -26,8 +26,8 @@ from stagewright.commands import (
 )
 from stagewright.errors import IdempotencyInProgressError, RunNotFoundError, RunStateError
 from stagewright.hosting.job_runner import run_job
-from stagewright.records import DequeuedJob, RunRecord
-from stagewright_persistence_sqlalchemy import Database
+from stagewright.records import DequeuedJob, Fairness, RunRecord
+from stagewright_persistence_sqlalchemy import Database, SqlAlchemyJobTransport
 
 pytestmark = pytest.mark.slow
 
@@ -157,10 +157,22 @@ class Traffic:
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.parametrize(
+    "fairness",
+    [
+        pytest.param(None, id="as ever"),
+        pytest.param(
+            Fairness(max_concurrent_per_group=3),
+            id="fair",
+            marks=pytest.mark.guarantee("sql.fair-claims-never-deadlock"),
+        ),
+    ],
+)
 @pytest.mark.parametrize("way", WAYS, indirect=True)
 @pytest.mark.guarantee("sql.troubles-stay-inside")
 async def test_no_trouble_of_the_database_reaches_a_caller(
     way: str,
+    fairness: Fairness | None,
     database: Database,
     make_kernel: Callable[..., Kernel],
     work_off: Callable[..., Coroutine[Any, Any, None]],
@@ -170,7 +182,8 @@ async def test_no_trouble_of_the_database_reaches_a_caller(
     parallel = [define_stage(name, flaky, input=Any, output=Any, retry=LASTING) for name in ("b", "c")]
     flow = define_workflow("flow", input=Any).stage("a", flaky, input=Any, output=Any, retry=LASTING)
     flow = flow.parallel(*parallel).stage("d", add_up, input=Any, output=Any, retry=LASTING)
-    kernel = make_kernel(database, flow.build())
+    transport = SqlAlchemyJobTransport(database, fairness=fairness)
+    kernel = make_kernel(database, flow.build(), job_transport=transport)
     traffic = Traffic(kernel)
     everything = [traffic.create(f"c{number}") for number in range(2)]
     everything += [traffic.work(f"w{number}") for number in range(8)]

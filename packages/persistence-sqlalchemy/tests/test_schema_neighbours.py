@@ -16,9 +16,11 @@ from whole_life import SPILLS, life, live
 
 from stagewright import Kernel, open_kernel
 from stagewright.cli.application import run_application
+from stagewright.records import Fairness
 from stagewright_persistence_sqlalchemy import (
     Database,
     SqlAlchemyAICallLogger,
+    SqlAlchemyJobTransport,
     SqlAlchemyPersistence,
     create_engine,
     schema,
@@ -300,6 +302,10 @@ async def test_this_build_works_on_every_schema_that_it_says_it_works_on(
             SchemaFeatureOffError, match="the log of model calls needs the Stagewright schema"
         ):
             SqlAlchemyAICallLogger(database_of(kernel))
+        with pytest.raises(
+            SchemaFeatureOffError, match="fair claiming by groups needs the Stagewright schema"
+        ):
+            SqlAlchemyJobTransport(database_of(kernel), fairness=Fairness(max_concurrent_per_group=1))
         await schema.upgrade(engine)
         await live(kernel)
     async with open_kernel(life(), url, spill_threshold_bytes=SPILLS) as kernel:

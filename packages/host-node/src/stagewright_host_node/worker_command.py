@@ -16,6 +16,7 @@ from stagewright.hosting.assembly import DEFAULT_URL
 from stagewright.hosting.settings import HostSettings
 from stagewright.plugins import PluginSet
 from stagewright.plugins.adapters import redacted
+from stagewright.records import Fairness
 from stagewright_host_node.backoff import BackOff
 from stagewright_host_node.deadline import ExitDeadline
 from stagewright_host_node.host import NodeHost
@@ -45,6 +46,8 @@ class WorkerSettings(CommandSettings):
     shutdown_timeout: str | float | None = None
     abort_grace: str | float | None = None
     retention: str | float | None = None
+    max_concurrent_per_group: int | None = None
+    group_by: str | None = None
     log_level: str = "info"
     create_schema: bool | None = None
 
@@ -70,6 +73,15 @@ class WorkerSettings(CommandSettings):
 @click.option("--poll-interval", metavar="DURATION", help="How often to look for work without notifications.")
 @click.option("--abort-grace", metavar="DURATION", help="How long a body may go on once it was told to stop.")
 @click.option("--retention", metavar="DURATION", help="Delete runs that ended so long ago, such as 30d.")
+@click.option(
+    "--max-concurrent-per-group",
+    type=int,
+    metavar="N",
+    help="How many jobs of one group may run; no cap by default.",
+)
+@click.option(
+    "--group-by", metavar="PATH", help="Where a job's group is in its payload, such as config.tenantId."
+)
 @click.option("--create-schema/--no-create-schema", default=None, help="Whether a missing schema is made.")
 @click.option(
     "--log-level", type=click.Choice(_LEVELS), help="How much to log to standard error; info by default."
@@ -87,6 +99,7 @@ def worker_command(plugins: PluginSet, /, **flags: object) -> int:
         if settings.target is None:
             raise SettingError("name the TARGET to work for, such as path/to/file.py:workflow")
         options = _host_settings(settings)
+        fairness = _fairness(settings)
         _set_up_logging(settings.log_level)
         loaded = load_target(settings.target)
         if loaded.workflows == ():
@@ -100,7 +113,7 @@ def worker_command(plugins: PluginSet, /, **flags: object) -> int:
         if loaded.workflows is not None:
             ids = ", ".join(workflow.id for workflow in loaded.workflows)
             _log.info("works for %s in %s", ids, redacted(url))
-        _run(_Work(loaded, url, options, plugins, signals, settings.create_schema))
+        _run(_Work(loaded, url, options, plugins, signals, settings.create_schema, fairness))
     return 0
 
 
@@ -129,6 +142,7 @@ class _Work:
         plugins: PluginSet,
         signals: StopSignals,
         create_schema: bool | None,
+        fairness: Fairness | None,
     ) -> None:
         self._loaded = loaded
         self._url = url
@@ -136,6 +150,7 @@ class _Work:
         self._plugins = plugins
         self._signals = signals
         self._create_schema = create_schema
+        self._fairness = fairness
         self.has_ended = False
 
     async def done(self) -> None:
@@ -172,7 +187,11 @@ class _Work:
 
     async def _work_on_store(self) -> None:
         opening = open_kernel(
-            self._loaded.registry, self._url, plugins=self._plugins, create_schema=self._create_schema
+            self._loaded.registry,
+            self._url,
+            plugins=self._plugins,
+            create_schema=self._create_schema,
+            fairness=self._fairness,
         )
         async with opening as kernel:
             host = NodeHost.with_settings(kernel, self._options)
@@ -191,7 +210,7 @@ def _warn_of_unread(table: ProjectTable) -> None:
 
 
 def _host_settings(settings: WorkerSettings) -> HostSettings:
-    own = {"target", "url", "log_level", "create_schema"}
+    own = {"target", "url", "log_level", "create_schema", "max_concurrent_per_group", "group_by"}
     return HOST_DEFAULTS.having(
         {
             name: value if name == "retention" else _read(value)
@@ -200,6 +219,16 @@ def _host_settings(settings: WorkerSettings) -> HostSettings:
         }
         | {"worker_id": settings.worker_id}
     )
+
+
+def _fairness(settings: WorkerSettings) -> Fairness | None:
+    cap, path = settings.max_concurrent_per_group, settings.group_by
+    if cap is not None:
+        return Fairness(max_concurrent_per_group=cap, group_by=path)
+    if path is not None:
+        problem = "needs max_concurrent_per_group, which says how many jobs of one group may run"
+        raise SettingError(f"group_by={path!r} {problem}")
+    return None
 
 
 def _read(value: object) -> object:

@@ -42,6 +42,7 @@ class DatabaseKind:
         keeps_savepoints: Whether a transaction that a deadlock was found in can go back to a savepoint.
         locks_entries: Whether the entry of an index is locked apart from its row: who comes to a row by one index, and
             who has the row and changes it in that index, would wait for each other.
+        ranges_follow_rows: Whether which range of an index is read can depend on a row of another part of a statement.
         rolls_ddl_back: Whether what makes and changes tables is a part of the transaction.
     """
 
@@ -54,6 +55,7 @@ class DatabaseKind:
     locks_joined: bool = True
     keeps_savepoints: bool = True
     locks_entries: bool = False
+    ranges_follow_rows: bool = True
     rolls_ddl_back: bool = True
 
     @property
@@ -130,6 +132,7 @@ MARIADB: Final = DatabaseKind(
     locks_joined=False,
     keeps_savepoints=False,
     locks_entries=True,
+    ranges_follow_rows=False,
     rolls_ddl_back=False,
 )
 

@@ -16,7 +16,6 @@ from stagewright_persistence_sqlalchemy.statements.reads import versions_of
 from stagewright_persistence_sqlalchemy.statements.signals import leave_notice, raise_signal
 from stagewright_persistence_sqlalchemy.statements.writes import (
     ACKNOWLEDGEMENT_COLUMNS,
-    JOB_COLUMNS,
     acknowledge_held_jobs,
     acknowledge_jobs,
     array_source,
@@ -60,7 +59,7 @@ class _Update:
 
 @dataclass(frozen=True, slots=True)
 class _Enqueue:
-    pass
+    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +131,8 @@ def _writes(pending: PendingWrites) -> Iterable[tuple[Write, Rows]]:
     if pending.acknowledgements:
         yield _Acknowledge(), list(pending.acknowledgements.values())
     if pending.enqueued:
-        yield _Enqueue(), list(pending.enqueued.values())
+        jobs = list(pending.enqueued.values())
+        yield _Enqueue(tuple(jobs[0])), jobs
 
 
 async def _send_composed(
@@ -245,8 +245,8 @@ def _statement(
             return update_rows(tables.by_name[name], columns, source)
         case _Acknowledge():
             return updating_along(acknowledge_jobs(tables, kind, source), "uq_job_queue_id")
-        case _Enqueue():
-            return enqueue_jobs(tables, kind, source, rows)
+        case _Enqueue(columns):
+            return enqueue_jobs(tables, kind, columns, source, rows)
 
 
 def _returned(tables: Tables, write: Write) -> ColumnElement[Any]:
@@ -269,8 +269,8 @@ def _types(write: Write) -> Mapping[str, Any]:
             return column_types_of(PLAIN_TABLES.by_name[name], ("id", *columns, "bumps", "expected_version"))
         case _Acknowledge():
             return ACKNOWLEDGEMENT_COLUMNS
-        case _Enqueue():
-            return column_types_of(PLAIN_TABLES.jobs, JOB_COLUMNS)
+        case _Enqueue(columns):
+            return column_types_of(PLAIN_TABLES.jobs, columns)
 
 
 @lru_cache(maxsize=512)

@@ -1,15 +1,17 @@
 """Jobs in the same database as the runs they belong to."""
 
+import copy
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from stagewright.cursors import cursor_after_place, place_after
 from stagewright.duration import add_duration, subtract_within_calendar
-from stagewright.errors import RecordNotFoundError
+from stagewright.errors import OwnTransactionsError, RecordNotFoundError
 from stagewright.records import (
     Acknowledgement,
     DequeuedJob,
+    Fairness,
     Fence,
     JobQuery,
     JobRecord,
@@ -17,9 +19,12 @@ from stagewright.records import (
     NewJob,
     Page,
     Serves,
+    group_of,
 )
 from stagewright.status import Status
 from stagewright_persistence_sqlalchemy.connection import Connection
+from stagewright_persistence_sqlalchemy.database import Database
+from stagewright_persistence_sqlalchemy.fair_dequeue import FairDequeue
 from stagewright_persistence_sqlalchemy.heartbeats import SqlHeartbeats, heartbeats_of
 from stagewright_persistence_sqlalchemy.rows import Row, job_of
 from stagewright_persistence_sqlalchemy.statements import jobs as statements
@@ -37,14 +42,52 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
     """A `JobTransport` in an SQL database, which takes part in transactions of a persistence over the same one.
 
     Leases are stamped and compared on the database's clock where it has one, else on the clock of the `Database`.
+
+    Args:
+        database: The database.
+        fairness: A cap on the RUNNING jobs of one group; none unless given.
+
+    Attributes:
+        groups_since: The version of the schema from which on jobs have groups.
+
+    Raises:
+        SchemaFeatureOffError: If fairness is given, and the database hadn't that version yet when it was opened.
     """
+
+    groups_since: ClassVar[str] = "0011"
+
+    def __init__(self, database: Database, *, fairness: Fairness | None = None) -> None:
+        super().__init__(database)
+        if fairness is not None:
+            database.schema.require(self.groups_since)
+        self._fairness = fairness
+        self._has_groups = database.schema.has(self.groups_since)
+
+    @property
+    def fairness(self) -> Fairness | None:
+        """What it was given; None where groups don't matter."""
+        return self._fairness
+
+    def with_fairness(self, fairness: Fairness | None) -> Self:
+        """Another handle on the same jobs, with that fairness or with none.
+
+        Raises:
+            SchemaFeatureOffError: If the database had no groups yet when it was opened.
+        """
+        if fairness is not None:
+            self._database.schema.require(self.groups_since)
+        other = copy.copy(self)
+        other._fairness = fairness
+        return other
 
     async def enqueue_parallel(self, jobs: Sequence[NewJob]) -> list[str]:
         """Make jobs claimable, each in the place of the one that its run and stage had."""
         now = self._database.clock.now()
         async with self._writing() as tx:
             for job in jobs:
-                tx.pending.enqueue(_new_row(job, now))
+                tx.pending.enqueue(self._new_row(job, now))
+            if jobs:
+                self._wake_groups(tx)
         return [job.id for job in jobs]
 
     async def resume(self, jobs: Sequence[NewJob]) -> list[JobRecord]:
@@ -56,8 +99,9 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
         async with self._writing() as tx:
             there = await tx.fetch(statements.jobs_of_stages(self._tables, len(wanted)), names)
             for key in wanted.keys() - {(row["run_id"], row["stage_id"]) for row in there}:
-                row = _new_row(wanted[key], self._database.clock.now())
-                await tx.execute(statements.enqueue_at_once(self._tables, self._database.kind), row)
+                row = self._new_row(wanted[key], self._database.clock.now())
+                statement = statements.enqueue_at_once(self._tables, self._database.kind, tuple(row))
+                await tx.execute(statement, row)
             if any(row["status"] not in (Status.PENDING, Status.RUNNING) for row in there):
                 await self._rouse(tx, wanted)
             rows = await tx.fetch(statements.jobs_of_stages(self._tables, len(wanted)), names)
@@ -78,17 +122,34 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
             )
         for row in resting:
             if row["status"] != Status.SUSPENDED:
-                tx.pending.enqueue(_new_row(wanted[row["run_id"], row["stage_id"]], now))
+                tx.pending.enqueue(self._new_row(wanted[row["run_id"], row["stage_id"]], now))
 
     async def dequeue(self, *, worker_id: str, serves: Serves = None, limit: int = 1) -> list[DequeuedJob]:
-        """Take up to `limit` jobs that are due and served, passing over those that another transaction holds."""
+        """Take up to `limit` jobs that are due and served, passing over those that another transaction holds.
+
+        Raises:
+            OwnTransactionsError: With fairness, in a transaction of the caller's, whose isolation may be another.
+        """
+        if self._fairness is not None and self._borrowed is not None:
+            raise OwnTransactionsError("job.claim")
         pairs = None if serves is None else [(pair.workflow_id, pair.version) for pair in serves]
         if limit < 1 or pairs == []:
             return []
-        statement = dequeue_jobs(self._tables, self._database.kind, None if pairs is None else len(pairs))
-        parameters = {"by_worker": worker_id, "limit": limit, "now": self._database.clock.now()}
+        count = None if pairs is None else len(pairs)
+        parameters: dict[str, Any] = {
+            "by_worker": worker_id,
+            "limit": limit,
+            "now": self._database.clock.now(),
+        }
+        parameters |= serves_parameters(pairs or [])
         async with self._writing() as tx:
-            rows = await tx.take(statement, parameters | serves_parameters(pairs or []))
+            if self._fairness is None:
+                rows = await tx.take(dequeue_jobs(self._tables, self._database.kind, count), parameters)
+            else:
+                parameters["cap"] = self._fairness.max_concurrent_per_group
+                rows = await FairDequeue(self._tables, self._database.kind, tx, count, parameters).rows()
+                if rows:
+                    self._wake_groups(tx)
         rows.sort(key=lambda row: (-row["priority"], row["position"]))
         return [_dequeued(row) for row in rows]
 
@@ -153,6 +214,8 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
         parameters = self._age(threshold) | {"prefix": f"{_HEARTBEAT_LOST}: not renewed by worker "}
         async with self._writing() as tx:
             rows = await tx.take(statements.release_stale(self._tables, self._database.kind), parameters)
+            if rows:
+                self._wake_groups(tx)
         jobs = _as_enqueued(rows)
         return LeaseSweep(
             released=tuple(job for job in jobs if job.status is Status.PENDING),
@@ -167,6 +230,8 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
         parameters = self._age(absolute_timeout) | {"error": error}
         async with self._writing() as tx:
             rows = await tx.take(statements.expire_runaway(self._tables, self._database.kind), parameters)
+            if rows:
+                self._wake_groups(tx)
         return _as_enqueued(rows)
 
     async def cancel_by_run(self, run_id: str) -> int:
@@ -182,14 +247,18 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
         names = {f"item_{number}": stage_id for number, stage_id in enumerate(sorted(set(stage_ids)))}
         names |= {"run_id": run_id}
         async with self._writing() as tx:
-            if not self._database.kind.locks_entries:
-                statement = statements.delete_jobs(self._tables, len(set(stage_ids)))
-                return await tx.execute(statement, names)
-            # One by one by their positions, so that nothing beside them is locked.
-            positions = statements.positions_of_stages(self._tables, len(set(stage_ids)))
-            found = await tx.fetch(positions, names)
-            statement = statements.delete_job_at(self._tables)
-            return sum([await tx.execute(statement, {"at_position": row["position"]}) for row in found])
+            deleted = await self._delete(tx, len(set(stage_ids)), names)
+            if deleted:
+                self._wake_groups(tx)
+            return deleted
+
+    async def _delete(self, tx: Transaction, count: int, names: Mapping[str, Any]) -> int:
+        if not self._database.kind.locks_entries:
+            return await tx.execute(statements.delete_jobs(self._tables, count), names)
+        # One by one by their positions, so that nothing beside them is locked.
+        found = await tx.fetch(statements.positions_of_stages(self._tables, count), names)
+        statement = statements.delete_job_at(self._tables)
+        return sum([await tx.execute(statement, {"at_position": row["position"]}) for row in found])
 
     async def get_jobs_by_run(self, run_id: str) -> list[JobRecord]:
         """All jobs of a run, by the time they were enqueued."""
@@ -231,16 +300,27 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
         if self._transaction is not None and fence is not None:
             self._transaction.check_usable()
             self._transaction.pending.acknowledgements[job_id] = row
+            self._wake_groups(self._transaction)
             return "acknowledged"
         async with self._writing() as tx:
             statement = statements.acknowledge_at_once(self._tables, self._database.kind)
             place = await self._place(tx, job_id)
             changed = await tx.execute(statement, place | {f"p_{name}": value for name, value in row.items()})
             if changed:
+                self._wake_groups(tx)
                 return "acknowledged"
             if fence is None:
                 raise RecordNotFoundError("job", job_id)
             return "superseded"
+
+    def _new_row(self, job: NewJob, now: datetime) -> dict[str, Any]:
+        row = _new_row(job, now)
+        return row | {"group_key": group_of(job, self._fairness) or ""} if self._has_groups else row
+
+    def _wake_groups(self, tx: Transaction) -> None:
+        """Wake those who wait, once this has committed: a group may have room again, or be claimed from no longer."""
+        if self._fairness is not None:
+            tx.pending.topics["jobs"] = None
 
     async def _place(self, tx: Transaction, job_id: str) -> dict[str, Any]:
         """Where a job is, for databases where it isn't reached by its id."""

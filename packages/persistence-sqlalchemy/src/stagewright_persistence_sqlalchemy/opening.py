@@ -38,7 +38,7 @@ async def open_database(url: str, options: AdapterOptions) -> AsyncIterator[Adap
         try:
             yield AdapterSet(
                 persistence=persistence,
-                job_transport=SqlAlchemyJobTransport(database),
+                job_transport=SqlAlchemyJobTransport(database, fairness=options.fairness),
                 step_ledger=SqlAlchemyStepLedger(database),
                 blob_store=SqlAlchemyBlobStore(database),
                 run_reader=persistence,

@@ -1,12 +1,13 @@
 """The tables, their keys and their indexes: one for each thing that the engine keeps, under whatever names."""
 
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
     ColumnElement,
+    Connection,
     ForeignKey,
     Identity,
     Index,
@@ -14,6 +15,7 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     Table,
     UniqueConstraint,
+    event,
     literal_column,
     or_,
     text,
@@ -33,11 +35,13 @@ from stagewright_persistence_sqlalchemy.column_types import (
 from stagewright_persistence_sqlalchemy.partial_indexes import index_of_some
 
 __all__ = [
+    "GROUP_LOCKS",
     "Define",
     "define_ai_calls",
     "define_annotations",
     "define_blobs",
     "define_definitions",
+    "define_group_locks",
     "define_idempotency_keys",
     "define_jobs",
     "define_logs",
@@ -50,6 +54,9 @@ __all__ = [
     "define_tombstones",
     "wants_a_job",
 ]
+
+GROUP_LOCKS: Final = 256
+"""How many rows claims on MariaDB lock; groups whose keys have the same hash share one."""
 
 # Numbers rise in the order of insertion; they order what has the same time.
 _POSITION: Final = BigInteger().with_variant(Integer(), "sqlite")
@@ -283,7 +290,22 @@ def define_jobs(define: Define) -> Table:
         Column("completed_at", Moment),
         Column("due_at", Moment),
         Column("last_error", LongText),
+        # Empty for jobs of the group without a value; no other group's key is.
+        Column("group_key", Name, nullable=False, server_default=text("''")),
         UniqueConstraint("run_id", "stage_id"),
+    )
+    _index_jobs(jobs)
+    return jobs
+
+
+def _index_jobs(jobs: Table) -> None:
+    index_of_some(
+        "ix_job_queue_groups",
+        jobs.c.group_key,
+        jobs.c.priority.desc(),
+        jobs.c.position,
+        where=jobs.c.status == "PENDING",
+        led_by=jobs.c.status,
     )
     index_of_some(
         "ix_job_queue_pending",
@@ -309,7 +331,22 @@ def define_jobs(define: Define) -> Table:
         jobs.c.position,
         where=stopped,
     )
-    return jobs
+
+
+def define_group_locks(define: Define) -> Table:
+    """What claims on MariaDB lock in the place of groups of jobs.
+
+    The rows come with the table, here as in migrations: one that a claim makes can't be passed over by others.
+    """
+    bucket = Column("bucket", Integer, primary_key=True, autoincrement=False)
+    group_locks = define("job_group_locks", bucket, since="0011")
+    event.listen(group_locks, "after_create", _make_group_locks)
+    return group_locks
+
+
+def _make_group_locks(table: Table, connection: Connection, **_options: Any) -> None:
+    if connection.dialect.name == "mariadb":
+        connection.execute(table.insert(), [{"bucket": bucket} for bucket in range(GROUP_LOCKS)])
 
 
 def define_outbox(define: Define, runs: Table) -> Table:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial, wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from sqlalchemy import ColumnElement, Constraint, Index, MetaData, Table
+from sqlalchemy import Column, ColumnElement, Constraint, Index, MetaData, Table
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.sql import quoted_name
 
@@ -52,6 +52,7 @@ class Tables:
         self.logs: Final = of.define_logs(self._define, self.runs)
         self.annotations: Final = of.define_annotations(self._define, self.runs, self.stages)
         self.jobs: Final = of.define_jobs(self._define)
+        self.group_locks: Final = of.define_group_locks(self._define)
         self.outbox: Final = of.define_outbox(self._define, self.runs)
         self.idempotency_keys: Final = of.define_idempotency_keys(self._define)
         self.signals: Final = of.define_signals(self._define)
@@ -65,6 +66,11 @@ class Tables:
     def wants_a_job(self) -> ColumnElement[bool]:
         """Whether a stage waits for a job that no transport has yet."""
         return of.wants_a_job(self.stages)
+
+    @property
+    def told_of_jobs(self) -> list[Column[Any]]:
+        """The columns of jobs that anybody is told; databases from before there were groups have no others."""
+        return [column for column in self.jobs.c if column.name != "group_key"]
 
     def is_pending(self) -> ColumnElement[bool]:
         """Whether an event waits, such that its index is used."""

@@ -8,7 +8,7 @@ from sqlalchemy import Column, ColumnElement, Executable, Select, Update, bindpa
 
 from stagewright_persistence_sqlalchemy.statements.paths import PRIMARY, along
 
-__all__ = ["Taking", "taking_chosen", "taking_matching"]
+__all__ = ["Changes", "Taking", "taking_chosen", "taking_matching"]
 
 _TAKEN: Final = "taken_keys"
 

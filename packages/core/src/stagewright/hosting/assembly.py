@@ -20,6 +20,7 @@ from stagewright.ports import (
     BlobStore,
     Clock,
     EventSink,
+    GroupsJobs,
     IdSource,
     JobTransport,
     KernelServices,
@@ -28,6 +29,7 @@ from stagewright.ports import (
     RunReader,
     StepLedger,
 )
+from stagewright.records import Fairness
 from stagewright.system import SystemClock
 
 __all__ = ["DEFAULT_URL", "open_kernel"]
@@ -68,6 +70,7 @@ async def open_kernel(  # noqa: D417 - the kernel's own arguments are described 
     create_schema: bool | None = None,
     schema: str | None = None,
     table_prefix: str | None = None,
+    fairness: Fairness | None = None,
     plugins: PluginSet | None = None,
 ) -> AsyncIterator[Kernel]:
     """Open every port from its URL, yield a kernel over them, and close what was opened, the last first.
@@ -75,25 +78,24 @@ async def open_kernel(  # noqa: D417 - the kernel's own arguments are described 
     Args:
         workflows: A workflow, several of them, or a registry.
         url: Where runs are kept. `memory://` is new and empty each time; the default needs an adapter for sqlite URLs.
-        job_transport, blob_store, step_ledger: Each a URL or the port itself; left out, `url` serves it. A URL given
-            several times is opened once; a port given as an object is used and not closed.
-        event_sink: Who receives events; by default the event plugins of all installed plugins.
-        clock: The source of time; by default the adapter's, or else the machine's.
+        job_transport, blob_store, step_ledger: Each a URL, opened once, or the port, not closed; by default `url`.
+        event_sink, clock: By default all installed event plugins, and the adapter's clock or else the machine's.
         services: What bodies get beside the ports; `KernelServices()` brings the log of model calls that `url` has.
         executor, ids, random, middleware, spill_threshold_bytes, idempotency_stale_after: As `Kernel` takes them;
             installed plugins' middleware is outside.
         create_schema: Whether a missing schema is made; None: for what is new and local, never on a server.
         schema, table_prefix: Where the database of a URL has its tables, and what their names begin with.
+        fairness: A cap on the RUNNING jobs of one group, the same in every process; none by default.
         plugins: What is installed; None finds out, an empty `PluginSet()` leaves all of it aside.
 
     Raises:
-        InvalidSettingError, DefinitionError: If an argument is none of what it may be.
+        InvalidSettingError, DefinitionError: If an argument is none of what it may be, or `fairness` isn't kept.
         UnknownSchemeError, PluginConflictError, InvalidAdapterError, PortNotServedError: If a URL can't serve its port.
     """
     given = _GivenPorts(url, job_transport, step_ledger, blob_store, event_sink)
     registry = registry_of(workflows, subject="open_kernel")
     options = AdapterOptions(
-        create_schema=create_schema, clock=clock, schema=schema, table_prefix=table_prefix
+        create_schema=create_schema, clock=clock, fairness=fairness, schema=schema, table_prefix=table_prefix
     )
     async with _opened(given, plugins, options) as ports:
         kernel = Kernel(
@@ -187,6 +189,7 @@ async def _opened(
             middleware=installed.middleware(),
             home=ports.home,
         )
+        _require_fairness(opened.job_transport, options.fairness)
         for plugin in installed.failed:
             _log.warning("plugin %s is not used: %s", plugin.id, plugin.problem)
         yield opened
@@ -250,6 +253,14 @@ class _Ports:
             opening = self._registry.open(url, options, failed_plugins=self._failed)
             self._opened[url] = await self._stack.enter_async_context(opening)
         return self._opened[url]
+
+
+def _require_fairness(transport: JobTransport, wanted: Fairness | None) -> None:
+    kept = transport.fairness if isinstance(transport, GroupsJobs) else None
+    if wanted is not None and kept != wanted:
+        name = type(transport).__name__
+        problem = f"isn't kept by the job transport, {name}; give it to the transport itself, or leave it out"
+        raise InvalidSettingError("fairness", wanted, problem)
 
 
 def _with_logger(services: KernelServices | None, logger: AICallLogger | None) -> KernelServices | None:

@@ -23,7 +23,7 @@ async def open_memory(url: str, options: AdapterOptions) -> AsyncIterator[Adapte
     persistence = InMemoryPersistence(database)
     yield AdapterSet(
         persistence=persistence,
-        job_transport=InMemoryJobTransport(database),
+        job_transport=InMemoryJobTransport(database, fairness=options.fairness),
         step_ledger=InMemoryStepLedger(database),
         blob_store=InMemoryBlobStore(database),
         run_reader=persistence,

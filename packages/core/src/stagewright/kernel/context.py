@@ -23,7 +23,7 @@ from stagewright.ports import (
     StepLedger,
     WorkflowRegistry,
 )
-from stagewright.records import RunRecord, ServedDefinition, Serves
+from stagewright.records import Fairness, RunRecord, ServedDefinition, Serves
 
 __all__ = ["DEFAULT_DELIVERY_TIMEOUT", "DEFAULT_MAX_RETRIES", "KernelPorts", "KernelSettings", "Registry"]
 
@@ -59,6 +59,7 @@ class KernelPorts:
         transport_enlists: Whether the job transport can take part in the persistence's transactions.
         ledger_enlists: Whether the step ledger can.
         blobs_enlist: Whether the blob store can.
+        fairness: How the job transport groups jobs; None where it doesn't.
         borrows: Whether the persistence can work on a session of the caller's.
         is_borrowed: Whether these ports work on one: the caller commits, or doesn't.
         known_definitions: What was learnt of stored definitions since.
@@ -80,6 +81,7 @@ class KernelPorts:
     transport_enlists: bool
     ledger_enlists: bool
     blobs_enlist: bool
+    fairness: Fairness | None
     borrows: bool
     is_borrowed: bool = False
     settings: KernelSettings

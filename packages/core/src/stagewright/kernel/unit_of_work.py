@@ -11,7 +11,7 @@ from stagewright.errors import AfterCommitError, RecordNotFoundError, StaleVersi
 from stagewright.events import Event, event_payload
 from stagewright.kernel.context import KernelPorts
 from stagewright.ports import Enlistable, JobTransport, Persistence, StepLedger, WorkNotifier
-from stagewright.records import ClaimCheck, NewEvent, NewJob, RunRecord, StagePatch
+from stagewright.records import ClaimCheck, NewEvent, NewJob, RunRecord, StagePatch, group_of
 from stagewright.runtime.claim_check import encoded, put_spilled
 from stagewright.runtime.job_payloads import CLAIM_SIZE, payload_key, with_claim
 from stagewright.status import TERMINAL_RUN_STATUSES, Status
@@ -216,7 +216,11 @@ class UnitOfWork:
 
         def small(job: NewJob) -> NewJob:
             key = large.get(job.id)
-            return job if key is None else replace(job, payload=with_claim(claims[key]))
+            if key is None:
+                return job
+            # Where the group is told by the payload, nobody can tell it from a claim check.
+            group_key = group_of(job, self.ports.fairness)
+            return replace(job, payload=with_claim(claims[key]), group_key=group_key)
 
         collected.jobs[:] = [replace(wanted, job=small(wanted.job)) for wanted in collected.jobs]
         collected.resumed[:] = [replace(wanted, job=small(wanted.job)) for wanted in collected.resumed]

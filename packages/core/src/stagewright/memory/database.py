@@ -122,6 +122,7 @@ class InMemoryDatabase:
                 "id": lambda row: row.record.id,
                 "run": lambda row: row.record.run_id,
                 "status": lambda row: row.record.status,
+                "group": lambda row: (row.record.status, row.group),
             },
         )
         self.steps = Table[StepRecord](

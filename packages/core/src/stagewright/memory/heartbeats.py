@@ -64,7 +64,7 @@ class InMemoryHeartbeats:
         if found is None:
             return False
         for row in tx.skip_locked(jobs, (jobs.key(found),), is_owned):
-            tx.put(jobs, JobRow(replace(row.record, locked_at=now), row.position))
+            tx.put(jobs, replace(row, record=replace(row.record, locked_at=now)))
         current = tx.get(jobs, jobs.key(found))
         return current is not None and is_owned(current)
 

@@ -35,7 +35,8 @@ class InMemoryJobLeases(InMemoryJobAdmin):
 
             for row in tx.skip_locked(self._database.jobs, self._running(tx), is_stale):
                 record = _after_a_lost_worker(row.record, now)
-                tx.put(self._database.jobs, JobRow(record, row.position))
+                tx.put(self._database.jobs, replace(row, record=record))
+                self._wake_groups(tx)
                 (exhausted if record.status is Status.FAILED else released).append(detached(record))
         return LeaseSweep(released=tuple(released), exhausted=tuple(exhausted))
 
@@ -60,7 +61,8 @@ class InMemoryJobLeases(InMemoryJobAdmin):
                     updated_at=now,
                     locked_at=None,
                 )
-                tx.put(self._database.jobs, JobRow(record, row.position))
+                tx.put(self._database.jobs, replace(row, record=record))
+                self._wake_groups(tx)
                 expired.append(detached(record))
         return expired
 

@@ -4,21 +4,24 @@ from datetime import datetime, timedelta
 
 from stagewright.duration import add_duration
 from stagewright.memory.copies import detached, detached_value
+from stagewright.memory.group_rooms import GroupRooms
 from stagewright.memory.job_leases import InMemoryJobLeases
 from stagewright.memory.rows import JobRow
 from stagewright.memory.served import is_served
-from stagewright.records import Acknowledgement, DequeuedJob, Fence, JobRecord, NewJob, Serves
+from stagewright.memory.transaction import Transaction
+from stagewright.records import Acknowledgement, DequeuedJob, Fence, JobRecord, NewJob, Serves, group_of
 from stagewright.status import Status
 
 __all__ = ["InMemoryJobTransport"]
 
 
 class InMemoryJobTransport(InMemoryJobLeases):
-    """Jobs in this process's memory: a `JobTransport` that enlists, a `WorkNotifier`, and an `OpensHeartbeats`.
+    """Jobs in this process's memory: a `JobTransport` that enlists, a `WorkNotifier`, `GroupsJobs`, `OpensHeartbeats`.
 
     Args:
         database: The database; one of its own unless given.
         clock: By which leases are stamped; the database's unless given.
+        fairness: A cap on the RUNNING jobs of one group; none unless given.
     """
 
     async def enqueue_parallel(self, jobs: Sequence[NewJob]) -> list[str]:
@@ -29,7 +32,9 @@ class InMemoryJobTransport(InMemoryJobLeases):
                 await tx.lock((table.name, key))
             now = self._clock.now()
             for job in jobs:
-                tx.put(table, JobRow(_enqueued(job, now), self._database.next_position()))
+                tx.put(table, self._new_row(job, now))
+            if jobs:
+                self._wake_groups(tx)
         return [job.id for job in jobs]
 
     async def resume(self, jobs: Sequence[NewJob]) -> list[JobRecord]:
@@ -42,14 +47,14 @@ class InMemoryJobTransport(InMemoryJobLeases):
                 if tx.get(table, key) is None:
                     await tx.lock((table.name, key))
                 if tx.get(table, key) is None:
-                    tx.put(table, JobRow(_enqueued(job, now), self._database.next_position()))
+                    tx.put(table, self._new_row(job, now))
                     continue
                 for row in tx.skip_locked(table, (key,), _is_at_rest):
                     if row.record.status is Status.SUSPENDED:
                         woken = replace(row.record, status=Status.PENDING, due_at=None, updated_at=now)
-                        tx.put(table, JobRow(woken, row.position))
+                        tx.put(table, replace(row, record=woken))
                     else:
-                        tx.put(table, JobRow(_enqueued(job, now), self._database.next_position()))
+                        tx.put(table, self._new_row(job, now))
             standing = [tx.get(table, (job.run_id, job.stage_id)) for job in jobs]
             return [detached(row.record) for row in standing if row is not None]
 
@@ -68,13 +73,37 @@ class InMemoryJobTransport(InMemoryJobLeases):
 
             waiting = [row for row in tx.where(jobs, "status", Status.PENDING) if is_wanted(row)]
             waiting.sort(key=lambda row: (-row.record.priority, row.position))
-            for row in tx.skip_locked(jobs, [jobs.key(row) for row in waiting], is_wanted):
+            rooms = self._rooms(tx)
+
+            def has_room(row: JobRow) -> bool:
+                return rooms is None or rooms.has_room(row.group)
+
+            # Asked as each is come to: one that is taken leaves less room in its group.
+            wanted = (jobs.key(row) for row in waiting if has_room(row))
+            for row in tx.skip_locked(jobs, wanted, lambda row: is_wanted(row) and has_room(row)):
                 record = _delivered(row.record, worker_id, now)
-                tx.put(jobs, JobRow(record, row.position))
+                tx.put(jobs, replace(row, record=record))
                 taken.append(_dequeued(record, now))
+                if rooms is not None:
+                    rooms.take(row.group)
                 if len(taken) == limit:
                     break
+            if rooms is not None:
+                rooms.leave()
+            if taken:
+                self._wake_groups(tx)
         return taken
+
+    def _rooms(self, tx: Transaction) -> GroupRooms | None:
+        fairness = self._fairness
+        return (
+            None
+            if fairness is None
+            else GroupRooms(tx, self._database.jobs, fairness.max_concurrent_per_group)
+        )
+
+    def _new_row(self, job: NewJob, now: datetime) -> JobRow:
+        return JobRow(_enqueued(job, now), self._database.next_position(), group_of(job, self._fairness))
 
     async def complete(self, job_id: str, fence: Fence | None = None) -> Acknowledgement:
         """The job becomes COMPLETED."""

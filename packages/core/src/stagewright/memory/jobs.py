@@ -1,6 +1,8 @@
+import copy
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
+from typing import Self
 
 from stagewright.cursors import cursor_after_place, place_after
 from stagewright.errors import RecordNotFoundError
@@ -11,7 +13,7 @@ from stagewright.memory.heartbeats import owns
 from stagewright.memory.rows import JobRow
 from stagewright.memory.transaction import Transaction
 from stagewright.ports.clock import Clock
-from stagewright.records import Acknowledgement, Fence, JobQuery, JobRecord, Page
+from stagewright.records import Acknowledgement, Fairness, Fence, JobQuery, JobRecord, Page
 from stagewright.status import Status
 
 __all__ = ["InMemoryJobAdmin"]
@@ -23,11 +25,30 @@ class InMemoryJobAdmin(Connection):
     Args:
         database: The database; one of its own unless given.
         clock: By which leases are stamped; the database's unless given.
+        fairness: A cap on the RUNNING jobs of one group; none unless given.
     """
 
-    def __init__(self, database: InMemoryDatabase | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        database: InMemoryDatabase | None = None,
+        clock: Clock | None = None,
+        *,
+        fairness: Fairness | None = None,
+    ) -> None:
         super().__init__(database)
         self._clock = clock or self._database.clock
+        self._fairness = fairness
+
+    @property
+    def fairness(self) -> Fairness | None:
+        """What it was given; None where groups don't matter."""
+        return self._fairness
+
+    def with_fairness(self, fairness: Fairness | None) -> Self:
+        """Another handle on the same jobs, with that fairness or with none."""
+        other = copy.copy(self)
+        other._fairness = fairness
+        return other
 
     async def cancel_by_run(self, run_id: str) -> int:
         """Make a run's PENDING and SUSPENDED jobs CANCELLED, skipping those that another transaction holds."""
@@ -38,7 +59,7 @@ class InMemoryJobAdmin(Connection):
             cancelled = 0
             for row in tx.skip_locked(jobs, keys, _is_idle):
                 record = replace(row.record, status=Status.CANCELLED, completed_at=now, updated_at=now)
-                tx.put(jobs, JobRow(record, row.position))
+                tx.put(jobs, replace(row, record=record))
                 cancelled += 1
             return cancelled
 
@@ -51,6 +72,8 @@ class InMemoryJobAdmin(Connection):
                 if await tx.lock_row(jobs, (run_id, stage_id)) is not None:
                     tx.delete(jobs, (run_id, stage_id))
                     deleted += 1
+            if deleted:
+                self._wake_groups(tx)
         return deleted
 
     async def get_jobs_by_run(self, run_id: str) -> list[JobRecord]:
@@ -84,7 +107,8 @@ class InMemoryJobAdmin(Connection):
                 raise RecordNotFoundError("job", job_id)
             if row is None:
                 return "superseded"
-            tx.put(self._database.jobs, JobRow(change(row.record, self._clock.now()), row.position))
+            tx.put(self._database.jobs, replace(row, record=change(row.record, self._clock.now())))
+            self._wake_groups(tx)
             return "acknowledged"
 
     async def _renew(self, job_id: str, fence: Fence) -> bool:
@@ -92,9 +116,7 @@ class InMemoryJobAdmin(Connection):
             row = await self._lock_job(tx, job_id, fence)
             if row is None:
                 return False
-            tx.put(
-                self._database.jobs, JobRow(replace(row.record, locked_at=self._clock.now()), row.position)
-            )
+            tx.put(self._database.jobs, replace(row, record=replace(row.record, locked_at=self._clock.now())))
             return True
 
     async def _lock_job(self, tx: Transaction, job_id: str, fence: Fence | None) -> JobRow | None:
@@ -107,6 +129,11 @@ class InMemoryJobAdmin(Connection):
         if found is None:
             return None
         return await tx.lock_row(jobs, jobs.key(found), is_owned)
+
+    def _wake_groups(self, tx: Transaction) -> None:
+        """Wake those who wait, once this has committed: a group may have room again, or be claimed from no longer."""
+        if self._fairness is not None:
+            tx.notify()
 
     def _of_run(self, tx: Transaction, run_id: str) -> list[JobRow]:
         return sorted(tx.where(self._database.jobs, "run", run_id), key=lambda row: row.position)

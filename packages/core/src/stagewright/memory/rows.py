@@ -71,10 +71,11 @@ class IdempotencyRow:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job; `position` is its place in the order of enqueueing."""
+    """A job; `position` is its place in the order of enqueueing, and `group` what fairness counts it under."""
 
     record: JobRecord
     position: int
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,10 @@ class Transaction:
         """Lock unless another transaction holds it; True if it is locked now."""
         return self.database.locks.try_acquire(self._locks, key)
 
+    def holds(self, key: LockKey) -> bool:
+        """Whether this transaction has the lock."""
+        return key in self._locks.held
+
     def unlock(self, key: LockKey) -> None:
         """Give one lock back at once, under which nothing was written."""
         with self.database.mutex:
@@ -120,7 +124,7 @@ class Transaction:
         """
         for key in keys:
             lock = (table.name, key)
-            held_before = lock in self._locks.held
+            held_before = self.holds(lock)
             if not self.try_lock(lock):
                 continue
             row = self.get(table, key)

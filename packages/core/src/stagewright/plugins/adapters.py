@@ -24,6 +24,7 @@ from stagewright.ports import (
     RunReader,
     StepLedger,
 )
+from stagewright.records import Fairness
 
 __all__ = ["AdapterOpener", "AdapterOptions", "AdapterRegistry", "AdapterSet", "redacted", "scheme_of"]
 
@@ -43,10 +44,12 @@ class AdapterOptions:
         clock: The clock that the application gave, or None.
         schema: The database's schema that tables are to be in, or None; only openers that take names get one.
         table_prefix: What the names of tables are to begin with, or None; the same.
+        fairness: What the job transport is to be given, or None; `open_kernel` refuses one that doesn't have it then.
     """
 
     create_schema: bool | None = None
     clock: Clock | None = None
+    fairness: Fairness | None = None
     schema: str | None = None
     table_prefix: str | None = None
 

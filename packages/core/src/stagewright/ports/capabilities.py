@@ -5,12 +5,13 @@ from datetime import timedelta
 from typing import Protocol, Self, TypeVar, runtime_checkable
 
 from stagewright.ports.persistence import Persistence
-from stagewright.records import HeldLease
+from stagewright.records import Fairness, HeldLease
 
 __all__ = [
     "BorrowsSessions",
     "CallersThread",
     "Enlistable",
+    "GroupsJobs",
     "HeartbeatChannel",
     "OpensHeartbeats",
     "WorkNotifier",
@@ -95,6 +96,34 @@ class WorkNotifier(Protocol):
 
         While they don't, or before anybody waited, a host looks for work by itself.
         """
+        ...
+
+
+@runtime_checkable
+class GroupsJobs(Protocol):
+    """A job transport that can keep any group of jobs from taking all workers.
+
+    Without `Fairness` it delivers as every transport does. With it, `dequeue` obeys one rule more: no group ever has
+    more than `max_concurrent_per_group` jobs RUNNING, however many callers there are and whatever transactions they are
+    in, as long as all of them are given the same fairness. A group that is at its cap is passed over, also within one
+    batch; of the others the order is the same as ever. A job that leaves RUNNING, in whatever way, frees its place at
+    the commit, and whoever waits for work is woken then, if the transport is a `WorkNotifier`.
+
+    A group from which another transaction is claiming at this moment may be passed over, and isn't waited for; that
+    transaction wakes those who wait once it has committed.
+
+    A job is of the group that `stagewright.records.group_of` says when it is enqueued, and stays in it when it is
+    suspended, resumed, released or tried again. Jobs that were enqueued without fairness are of the group without a
+    value, unless they were given a `group_key`. The group is no part of what `dequeue` and the listings give.
+    """
+
+    @property
+    def fairness(self) -> Fairness | None:
+        """What it was given; None where groups don't matter."""
+        ...
+
+    def with_fairness(self, fairness: Fairness | None) -> Self:
+        """Another handle on the same jobs, with that fairness or with none; this one stays as it is."""
         ...
 
 

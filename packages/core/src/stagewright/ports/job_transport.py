@@ -61,7 +61,7 @@ class JobQueue(Protocol):
 
         Higher priority goes first, then the earlier enqueued. Each becomes RUNNING under `worker_id` with one more
         delivery and a new `started_at`. No two callers get the same job. A store that fails raises; it never answers
-        with an empty list.
+        with an empty list. What a transport with fairness does besides is said by `GroupsJobs`.
         """
         ...
 

@@ -6,6 +6,7 @@ from stagewright.records.claim_check import ClaimCheck
 from stagewright.records.definition import DefinitionRecord, ServedDefinition, Serves
 from stagewright.records.error import ErrorRecord
 from stagewright.records.event import EventRecord, NewEvent
+from stagewright.records.fairness import Fairness, group_of
 from stagewright.records.idempotency import IdempotencyAnswer, KeyAcquired, KeyCompleted, KeyInProgress
 from stagewright.records.job import (
     Acknowledgement,
@@ -47,6 +48,7 @@ __all__ = [
     "DequeuedJob",
     "ErrorRecord",
     "EventRecord",
+    "Fairness",
     "Fence",
     "HeldLease",
     "IdempotencyAnswer",
@@ -83,5 +85,6 @@ __all__ = [
     "VersionCounts",
     "VersionSummary",
     "WorkOutlook",
+    "group_of",
     "set_fields",
 ]

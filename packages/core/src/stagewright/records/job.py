@@ -64,6 +64,8 @@ class NewJob:
         due_at: Not to be delivered before; None is at once.
         max_attempts: How many failures of the body end the stage.
         max_worker_losses: How many lost leases end the stage.
+        group_key: The group that the job is of for a transport with `Fairness`; None leaves it to the payload. It isn't
+            shown to whoever executes or lists the job.
     """
 
     id: str
@@ -76,6 +78,7 @@ class NewJob:
     due_at: datetime | None = None
     max_attempts: int = 3
     max_worker_losses: int = 3
+    group_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,9 +23,9 @@ from stagewright_persistence_sqlalchemy.column_types import Moment
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
 from stagewright_persistence_sqlalchemy.statements.paths import along
 from stagewright_persistence_sqlalchemy.tables import Tables, for_tables
-from stagewright_persistence_sqlalchemy.taking import Taking, taking_chosen
+from stagewright_persistence_sqlalchemy.taking import Changes, Taking, taking_chosen
 
-__all__ = ["any_of", "claim_pending_runs", "dequeue_jobs", "is_served", "serves_parameters"]
+__all__ = ["any_of", "claim_pending_runs", "delivery", "dequeue_jobs", "is_served", "serves_parameters"]
 
 _CHAIN: Final = 800
 
@@ -107,13 +107,20 @@ def dequeue_jobs(tables: Tables, kind: DatabaseKind, pairs: int | None) -> Takin
     served = is_served(jobs, pairs)
     if served is not None:
         chosen = chosen.where(served)
-    changes = (
-        (jobs.c.status, "RUNNING"),
-        (jobs.c.worker_id, bindparam("by_worker", type_=Text())),
-        (jobs.c.deliveries, jobs.c.deliveries + 1),
-        (jobs.c.started_at, now),
-        (jobs.c.locked_at, now),
-        (jobs.c.updated_at, now),
-        (jobs.c.due_at, None),
+    chosen = along(chosen, jobs, "ix_job_queue_pending")
+    return taking_chosen(chosen, jobs.c.position, delivery(tables, kind), tables.told_of_jobs)
+
+
+def delivery(tables: Tables, kind: DatabaseKind) -> Changes:
+    """What becomes of a job that is delivered."""
+    jobs = tables.jobs.c
+    now = kind.now(bindparam("now", type_=Moment()))
+    return (
+        (jobs.status, "RUNNING"),
+        (jobs.worker_id, bindparam("by_worker", type_=Text())),
+        (jobs.deliveries, jobs.deliveries + 1),
+        (jobs.started_at, now),
+        (jobs.locked_at, now),
+        (jobs.updated_at, now),
+        (jobs.due_at, None),
     )
-    return taking_chosen(along(chosen, jobs, "ix_job_queue_pending"), jobs.c.position, changes, list(jobs.c))

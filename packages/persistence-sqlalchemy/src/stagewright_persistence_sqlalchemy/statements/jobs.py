@@ -30,7 +30,6 @@ from stagewright_persistence_sqlalchemy.statements.paths import PRIMARY, along, 
 from stagewright_persistence_sqlalchemy.statements.reads import numbered
 from stagewright_persistence_sqlalchemy.statements.writes import (
     ACKNOWLEDGEMENT_COLUMNS,
-    JOB_COLUMNS,
     Source,
     acknowledge_jobs,
     array_source,
@@ -196,7 +195,7 @@ def release_stale(tables: Tables, kind: DatabaseKind) -> Taking:
         (jobs.locked_at, None),
         (jobs.updated_at, now),
     )
-    return taking_chosen(along(lost, tables.jobs, _BY_LEASE), jobs.position, changes, list(jobs))
+    return taking_chosen(along(lost, tables.jobs, _BY_LEASE), jobs.position, changes, tables.told_of_jobs)
 
 
 @for_tables(maxsize=8)
@@ -216,7 +215,7 @@ def expire_runaway(tables: Tables, kind: DatabaseKind) -> Taking:
         (jobs.locked_at, None),
         (jobs.updated_at, now),
     )
-    return taking_chosen(along(late, tables.jobs, _BY_LEASE), jobs.position, changes, list(jobs))
+    return taking_chosen(along(late, tables.jobs, _BY_LEASE), jobs.position, changes, tables.told_of_jobs)
 
 
 @for_tables(maxsize=8)
@@ -262,7 +261,11 @@ def delete_jobs(tables: Tables, count: int) -> Executable:
 def jobs_of_run(tables: Tables) -> Select[Any]:
     """The jobs of a run, by the time they were enqueued."""
     jobs = tables.jobs.c
-    return select(tables.jobs).where(jobs.run_id == bindparam("run_id", type_=Text())).order_by(jobs.position)
+    return (
+        select(*tables.told_of_jobs)
+        .where(jobs.run_id == bindparam("run_id", type_=Text()))
+        .order_by(jobs.position)
+    )
 
 
 def _of_stages(tables: Tables, count: int) -> ColumnElement[bool]:
@@ -274,7 +277,7 @@ def _of_stages(tables: Tables, count: int) -> ColumnElement[bool]:
 @for_tables(maxsize=64)
 def jobs_of_stages(tables: Tables, count: int) -> Select[Any]:
     """The jobs of so many stages of runs."""
-    return select(tables.jobs).where(_of_stages(tables, count))
+    return select(*tables.told_of_jobs).where(_of_stages(tables, count))
 
 
 @for_tables(maxsize=64)
@@ -295,9 +298,9 @@ def wake_jobs(tables: Tables, kind: DatabaseKind, count: int) -> Executable:
 
 
 @for_tables(maxsize=8)
-def enqueue_at_once(tables: Tables, kind: DatabaseKind) -> Executable:
-    """Enqueue a job unless its stage has one by now."""
-    statement: Executable = insert_absent(kind, tables.jobs, list(JOB_COLUMNS))
+def enqueue_at_once(tables: Tables, kind: DatabaseKind, names: tuple[str, ...]) -> Executable:
+    """Enqueue a job, of which these columns are given, unless its stage has one by now."""
+    statement: Executable = insert_absent(kind, tables.jobs, list(names))
     return statement
 
 

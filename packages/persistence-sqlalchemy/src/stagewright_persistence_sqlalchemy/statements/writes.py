@@ -27,11 +27,10 @@ from sqlalchemy.types import TypeEngine
 
 from stagewright_persistence_sqlalchemy.column_types import Moment, wire_type
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
-from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES, Tables
+from stagewright_persistence_sqlalchemy.tables import Tables
 
 __all__ = [
     "ACKNOWLEDGEMENT_COLUMNS",
-    "JOB_COLUMNS",
     "Source",
     "acknowledge_held_jobs",
     "acknowledge_jobs",
@@ -63,8 +62,6 @@ ACKNOWLEDGEMENT_COLUMNS: Columns = {
     "interruptions": Integer(),
     "given_now": Moment(),
 }
-
-JOB_COLUMNS: Sequence[str] = tuple(column.name for column in PLAIN_TABLES.jobs.c if column.name != "position")
 
 
 def column_types_of(table: Table, names: Sequence[str]) -> Columns:
@@ -110,9 +107,11 @@ def update_rows(table: Table, names: Sequence[str], source: Source) -> Update:
     )
 
 
-def enqueue_jobs(tables: Tables, kind: DatabaseKind, source: Source, rows: Any) -> Any:
+def enqueue_jobs(
+    tables: Tables, kind: DatabaseKind, names: Sequence[str], source: Source, rows: Any
+) -> Any:  # Any: as above
     """Insert jobs, each in the place of the one that its run and stage had."""
-    statement = insert_rows(kind, tables.jobs, JOB_COLUMNS, source, rows, skip_existing=False)
+    statement = insert_rows(kind, tables.jobs, names, source, rows, skip_existing=False)
 
     def replaced(given: Mapping[str, Any]) -> dict[str, Any]:
         position: Any
@@ -120,7 +119,7 @@ def enqueue_jobs(tables: Tables, kind: DatabaseKind, source: Source, rows: Any) 
             position = select(func.coalesce(func.max(tables.jobs.c.position), 0) + 1).scalar_subquery()
         else:
             position = given["position"]
-        return {name: given[name] for name in JOB_COLUMNS} | {"position": position}
+        return {name: given[name] for name in names} | {"position": position}
 
     return kind.replacing(statement, ("run_id", "stage_id"), replaced)
 
