@@ -101,9 +101,8 @@ class SchemaState:
             raise UnknownSchemaError(url, problem)
         noted = self.noted_oldest_build
         if noted is not None and not _VERSION.fullmatch(noted):
-            problem = (
-                f"its table {VERSION_TABLE} says that its oldest build is {noted!r}, which is no version"
-            )
+            table = self.names.of(VERSION_TABLE)
+            problem = f"its table {table} says that its oldest build is {noted!r}, which is no version"
             raise UnknownSchemaError(url, problem)
         return version
 
