@@ -11,7 +11,7 @@ import pytest
 from stagewright.errors import InvalidAICallError
 from stagewright.ports import AICallLogger, AICallTotals
 from stagewright.records import AICall
-from stagewright_conformance.samples import ODD_JSON, exactly
+from stagewright_conformance.samples import ODD_JSON, exactly, rare_text
 from stagewright_conformance.suite import Scale, Suite
 
 __all__ = ["AICallSuite"]
@@ -235,8 +235,8 @@ class AICallSuite(Suite):
         assert await ai_calls.list_calls("workflow") == []
 
     async def test_the_longest_names_are_kept(self, ai_calls: AICallLogger) -> None:
-        """`AICall`: names of 255 characters, and a topic of 700."""
-        topic = "é" * 700
+        """`AICall`: names of 255 characters, and a topic of 700 and of 2,600 bytes of UTF-8."""
+        topic = rare_text(600) + "é" * 100
         long = _call(topic, model_key="é" * 255, model_id="é" * 255, request_id="é" * 255)
         assert await ai_calls.log_batch_results("é" * 255, [long]) == 1
         (found,) = await ai_calls.list_calls(topic)

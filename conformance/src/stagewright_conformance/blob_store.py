@@ -8,6 +8,7 @@ import pytest
 
 from stagewright.errors import BlobNotFoundError, InvalidBlobKeyError
 from stagewright.ports import BlobStore
+from stagewright_conformance.samples import rare_text
 from stagewright_conformance.suite import Background, Scale, Suite
 
 __all__ = ["BlobListingSuite", "BlobStoreSuite", "BlobStreamSuite", "BlobSuite"]
@@ -42,6 +43,7 @@ _ODD_KEYS: Final = (
 _NO_KEYS: Final = {
     "empty": "",
     "too-long": "x" * 901,
+    "too-many-bytes": rare_text(651),
     "nul": "a\x00b",
     "line-end": "a\n",
     "escape": "\x1b[2J",
@@ -205,8 +207,8 @@ class BlobSuite(BlobStoreSuite):
 
     @pytest.mark.needs("long_keys")
     async def test_a_long_key_is_a_key(self, blob_store: BlobStore) -> None:
-        """`BlobStore`: keys are text of 1 to 900 characters."""
-        keys = ["x" * 900, "x" * 899 + "y", "/".join(["part" * 20] * 11)]
+        """`BlobStore`: keys are text of 1 to 900 characters, and of 2,600 bytes of UTF-8 at the most."""
+        keys = ["x" * 900, "x" * 899 + "y", "/".join(["part" * 20] * 11), rare_text(650)]
         for key in keys:
             await blob_store.put(key, key[-9:].encode())
         assert [await blob_store.get(key) for key in keys] == [key[-9:].encode() for key in keys]

@@ -39,6 +39,7 @@ __all__ = [
     "an_event",
     "exactly",
     "new_id",
+    "rare_text",
 ]
 
 MOMENT: Final = datetime(2031, 5, 17, 9, 30, 12, 345_678, tzinfo=UTC)
@@ -81,6 +82,11 @@ ODD_JSON: Final[Json] = {
 def new_id(kind: str) -> str:
     """An id that no other row has."""
     return f"{kind}-{uuid.uuid4().hex}"
+
+
+def rare_text(length: int) -> str:
+    """A text of so many characters, of four bytes each in UTF-8, in which nothing is repeated that could be packed."""
+    return "".join(chr(0x10000 + 40_503 * number % 0xFFFF) for number in range(length))
 
 
 def exactly(value: object) -> str:

@@ -125,6 +125,7 @@ def test_a_loop_that_ends_amid_a_write_leaves_its_calls_to_the_next() -> None:
     [
         ("topic", ""),
         ("topic", "x" * 701),
+        ("topic", "🙂" * 651),
         ("model_key", "x" * 256),
         ("model_id", "a\x00"),
         ("call_type", "\ud800"),

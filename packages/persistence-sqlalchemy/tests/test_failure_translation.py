@@ -15,6 +15,7 @@ from stagewright.errors import (
     TransientPersistenceError,
 )
 from stagewright_persistence_sqlalchemy import Database
+from stagewright_persistence_sqlalchemy.errors import ValueTooLargeError
 from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
 
 OpenDatabase = Callable[..., Database]
@@ -32,6 +33,7 @@ SAID: dict[str, type[StagewrightError]] = {
     "08006": PersistenceUnavailableError,
     "25006": PersistenceUnavailableError,
     "23505": DuplicateRecordError,
+    "54000": ValueTooLargeError,
 }
 
 

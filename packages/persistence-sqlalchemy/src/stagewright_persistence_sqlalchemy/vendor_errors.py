@@ -35,6 +35,7 @@ _FOREIGN_KEY: Final = "23503"
 _READ_ONLY: Final = "25006"
 _FAILED: Final = "25P02"
 _FORBIDDEN: Final = "42501"
+_TOO_LARGE: Final = "54000"
 _SQLITE_READ_ONLY: Final = frozenset({8})
 OUTDATED_PLAN: Final = "0A000"
 """PostgreSQL's code for a statement that was prepared before an upgrade changed the type of a column of its answer."""
@@ -130,6 +131,8 @@ def _translated(error: Exception) -> StagewrightError | None:
         return DuplicateRecordError("row", _first_line(error))
     if state == _FOREIGN_KEY or _is_sqlite_constraint(error, "FOREIGN KEY"):
         return RecordNotFoundError("row", _first_line(error))
+    if state == _TOO_LARGE:
+        return ValueTooLargeError(_first_line(error))
     if state in _REFUSED_STATES or _has_sqlite_code(error, _SQLITE_LOCKED):
         return TransientPersistenceError(_first_line(error))
     is_away = state is not None and (state in _UNAVAILABLE_STATES or state.startswith(_UNAVAILABLE_CLASSES))

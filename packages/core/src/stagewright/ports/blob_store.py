@@ -28,8 +28,8 @@ class BlobWriter(Protocol):
 class BlobStore(Protocol):
     """Bytes by key. Keys are text of 1 to 900 characters without control characters; every byte of data counts.
 
-    Control characters are those of Unicode's category Cc, and a lone surrogate is no character. A blob of many
-    megabytes is kept as whole as one of a few bytes.
+    In UTF-8 a key has 2,600 bytes at the most. Control characters are those of Unicode's category Cc, and a lone
+    surrogate is no character. A blob of many megabytes is kept as whole as one of a few bytes.
 
     Every process that works on a run must use the same store.
     """

@@ -11,6 +11,9 @@ __all__ = ["AICall", "LoggedAICall"]
 
 _LONGEST_NAME: Final = 255
 _LONGEST_TOPIC: Final = 700
+_MOST_TOPIC_BYTES: Final = 2_600
+"""Of UTF-8; an index of PostgreSQL has room for little more."""
+
 # Millions of them still add up in 64 bits.
 _MOST_TOKENS: Final = 10**12
 
@@ -20,8 +23,8 @@ class AICall:
     """One model call, as it is accounted for. What is unknown is None, never zero.
 
     Attributes:
-        topic: Whose call it is, in segments with dots between and of 700 characters at most: of a stage,
-            `workflow.<run id>.stage.<stage id>`.
+        topic: Whose call it is, in segments with dots between, of 700 characters and 2,600 bytes of UTF-8 at most: of
+            a stage, `workflow.<run id>.stage.<stage id>`.
         call_type: What was asked for, such as `text`, `object`, `embed`, `stream` or `batch`.
         model_key: What the application calls the model.
         model_id: What its provider calls it.
@@ -105,5 +108,8 @@ def _check_name(name: str, value: str | None) -> None:
     longest = _LONGEST_TOPIC if name == "topic" else _LONGEST_NAME
     if len(value) > longest:
         problem = f"it has {len(value)} characters, and {longest} is the most"
+    size = 0 if problem else len(value.encode())
+    if size > _MOST_TOPIC_BYTES:
+        problem = f"it has {size} bytes of UTF-8, and {_MOST_TOPIC_BYTES} is the most"
     if problem is not None:
         raise InvalidAICallError(name, value, problem)
