@@ -76,6 +76,17 @@ def test_it_runs_as_a_plain_user_and_leaves_nothing(open_root: Path) -> None:
     assert list(open_root.iterdir()) == []
 
 
+def test_it_starts_again_at_the_same_place(open_root: Path) -> None:
+    with PgbouncerServer.start(1, root=open_root) as pooler:
+        place = pooler.port
+        first = int((pooler.log.parent / "server.pid").read_text(encoding="utf-8"))
+        pooler.restart()
+        assert (pooler.port, pooler.is_running) == (place, True)
+        assert int((pooler.log.parent / "server.pid").read_text(encoding="utf-8")) != first
+        wait_until_gone([first])
+    assert list(open_root.iterdir()) == []
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
 def test_it_ends_with_its_owner(start_python: Callable[..., Popen[str]], open_root: Path) -> None:
     owner = start_python(OWNER, open_root)

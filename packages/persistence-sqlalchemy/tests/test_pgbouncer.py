@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import ColumnElement, Integer, Text, func, literal, literal_column, select, text
 
 from stagewright import Kernel, StageContext, Status, define_workflow, open_kernel
-from stagewright.commands import CreateRun
+from stagewright.commands import CreateRun, SignalStep
 from stagewright.errors import InvalidSettingError, PersistenceUnavailableError
 from stagewright.records import RunRecord
 from stagewright_host_node import NodeHost
@@ -79,6 +79,45 @@ async def test_two_processes_work_off_many_runs_without_an_error(
         assert run is not None
         assert (run.status, run.output) == (Status.COMPLETED, 3)
     assert await _prepared(database) == 0
+
+
+async def nap_and_ask(ctx: StageContext[Any]) -> Any:
+    await ctx.step.sleep("nap", "100ms")
+    return await ctx.step.wait_for_signal("approval", timeout="1d", returns=int) + ctx.input
+
+
+@pytest.mark.slow
+@drivers
+@pytest.mark.guarantee("sql.pooled-connections-serve")
+async def test_a_pooler_that_is_restarted_in_the_middle_costs_no_run(
+    driver: str,
+    postgres_url: str,
+    new_database: Callable[[str], str],
+    pgbouncer_server: StartPgbouncer,
+    eventually: Callable[..., Awaitable[None]],
+) -> None:
+    name = new_database("postgresql").rpartition("/")[2]
+    pooler = pgbouncer_server(PostgresDatabases.at(postgres_url).port, settings={"default_pool_size": "5"})
+    url = pooler.url(name).replace("postgresql", f"postgresql+{driver}")
+    flow = define_workflow("flow", input=Any).stage("ask", nap_and_ask, input=Any, output=Any).build()
+    async with open_kernel(flow, url, create_schema=True) as kernel:
+        runs = [(await kernel.dispatch(CreateRun("flow", number))).run_id for number in range(50)]
+
+        async def have_ended(count: int) -> bool:
+            found = [await kernel.ports.persistence.get_run_status(run_id) for run_id in runs]
+            assert Status.FAILED not in found
+            return found.count(Status.COMPLETED) >= count
+
+        async with NodeHost(kernel, concurrency=10, poll_interval="50ms", orchestration_interval="100ms"):
+            for run_id in runs[:25]:
+                await kernel.dispatch(SignalStep(run_id, "ask", "approval", payload=1_000))
+            await eventually(lambda: have_ended(10), within=60)
+            await asyncio.to_thread(pooler.restart)
+            for run_id in runs[25:]:
+                await kernel.dispatch(SignalStep(run_id, "ask", "approval", payload=1_000))
+            await eventually(lambda: have_ended(50), within=120)
+        ended = [await kernel.runs.get(run_id) for run_id in runs]
+        assert [run and run.output for run in ended] == [1_000 + number for number in range(50)]
 
 
 class SeenBackends:

@@ -33,6 +33,7 @@ _SETTINGS = {
 # Daemons stand where a plain user's PATH doesn't lead.
 _PLACES = os.pathsep.join(("/usr/sbin", "/usr/local/sbin"))
 
+_CONFIGURATION = "pgbouncer.ini"
 _PORTS_TO_TRY = 5
 _SECONDS_TO_START = 30.0
 
@@ -102,13 +103,26 @@ class PgbouncerServer:
         """Where a database of the PostgreSQL is, through this."""
         return f"postgresql://postgres@127.0.0.1:{self._port}/{database}"
 
+    def restart(self) -> None:
+        """Ends it, and with it all connections through it, and starts it again at the same place.
+
+        Raises:
+            ServerError: It didn't start; the last lines of its log are told.
+        """
+        self._end()
+        self._folder.log.unlink(missing_ok=True)
+        self._run(self._folder.path / _CONFIGURATION)
+
     def stop(self) -> None:
         """Ends it and removes its folder; again, it does nothing."""
+        self._end()
+        self._folder.remove()
+
+    def _end(self) -> None:
         if self._process is not None and self._process.poll() is None:
             end_family(self._process.pid, signal.SIGTERM)
             self._process.wait()
         self._process = None
-        self._folder.remove()
 
     def __enter__(self) -> Self:
         return self
@@ -134,7 +148,7 @@ class PgbouncerServer:
     def _configure(self, postgres_port: int, settings: Mapping[str, str]) -> Path:
         lines = ["[databases]", f"* = host=127.0.0.1 port={postgres_port} user=postgres", "[pgbouncer]"]
         lines += [f"{name} = {value}" for name, value in settings.items()]
-        file = self._folder.path / "pgbouncer.ini"
+        file = self._folder.path / _CONFIGURATION
         file.write_text("\n".join([*lines, ""]), encoding="utf-8")
         file.chmod(0o644)
         return file
