@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
@@ -11,6 +12,7 @@ import pytest
 import pytest_asyncio
 from psycopg.rows import DictRow, dict_row
 from pydantic import BaseModel
+from sqlalchemy import make_url
 
 from stagewright import Kernel, StageContext, Status, Workflow, define_stage, define_workflow, open_kernel
 from stagewright.commands import CancelRun, CreateRun, FlushOutbox, RedriveRun, Start
@@ -19,7 +21,7 @@ from stagewright.hosting import drive_run
 from stagewright.records import RunRecord
 from stagewright.testing import CollectingEventSink, assert_consistent
 from stagewright_host_node import NodeHost
-from stagewright_persistence_sqlalchemy import create_engine
+from stagewright_persistence_sqlalchemy import create_engine, schema
 
 Sql: TypeAlias = psycopg.Connection[DictRow]
 
@@ -264,6 +266,40 @@ async def test_the_smallest_call_and_a_cancelled_run(kernel: Kernel, sql: Sql) -
     assert run is not None
     assert (run.workflow_name, run.priority, run.config) == ("orders", 5, {})
     assert (await kernel.dispatch(CancelRun(row["id"]))).cancelled
+
+
+@pytest.mark.guarantee("sql.runs-are-enqueued-from-sql")
+async def test_a_role_with_a_store_of_its_own_enqueues_where_the_function_is(
+    way: str, new_database: Callable[[str], str]
+) -> None:
+    """Each role's tables are in the schema that has its name, which is where the usual search path begins."""
+    place = make_url(new_database(way)).set(drivername="postgresql")
+    roles = [f"role_{uuid.uuid4().hex[:12]}" for _ in range(2)]
+    owner, other = (place.set(username=role).render_as_string(hide_password=False) for role in roles)
+    with psycopg.connect(place.render_as_string(hide_password=False), autocommit=True) as connection:
+        for role in roles:
+            connection.execute(f"CREATE ROLE {role} LOGIN".encode())
+            connection.execute(f"CREATE SCHEMA {role} AUTHORIZATION {role}".encode())
+        try:
+            for of_role in (owner, other):
+                engine = create_engine(of_role)
+                await schema.upgrade(engine)
+                await engine.dispose()
+            connection.execute(f"GRANT USAGE ON SCHEMA {roles[0]} TO {roles[1]}".encode())
+            connection.execute(
+                f"GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA {roles[0]} TO {roles[1]}".encode()
+            )
+            with psycopg.connect(other) as caller:
+                call = f"SELECT {roles[0]}.stagewright_enqueue('k', 'orders', NULL, '1'::jsonb)"
+                told = caller.execute(call.encode()).fetchone()
+            assert told is not None
+            for role, expected in zip(roles, ([told], []), strict=True):
+                found = connection.execute(f"SELECT id FROM {role}.workflow_runs".encode()).fetchall()
+                assert found == expected
+        finally:
+            for role in reversed(roles):
+                connection.execute(f"DROP OWNED BY {role} CASCADE".encode())
+                connection.execute(f"DROP ROLE {role}".encode())
 
 
 @pytest.mark.guarantee("sql.runs-are-enqueued-from-sql")
