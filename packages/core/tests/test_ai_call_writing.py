@@ -82,6 +82,28 @@ async def test_what_can_not_be_written_is_reported_with_what_it_cost(
     assert "cost 1" in record.getMessage()
 
 
+@pytest.mark.guarantee("ai-calls.lost-ones-are-reported")
+async def test_a_call_that_can_not_be_written_takes_no_other_with_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Narrow(Store):
+        async def write(self, calls: Sequence[NewAICall]) -> None:
+            if any(len(new.call.prompt) > 9 for new in calls):
+                raise ValueError("too large")
+            await super().write(calls)
+
+    store = Narrow()
+    writer = writer_of(store)
+    for prompt in ("before", "a prompt that is too large", "after"):
+        writer.add(call(prompt))
+    with caplog.at_level(logging.ERROR):
+        await writer.drain()
+    assert store.prompts == ["before", "after"]
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "a model call is not logged"
+    ]
+
+
 async def test_who_stops_waiting_stops_no_write() -> None:
     store = Store()
     store.gate.clear()
@@ -131,6 +153,14 @@ def test_a_loop_that_ends_amid_a_write_leaves_its_calls_to_the_next() -> None:
         ("call_type", "\ud800"),
         ("input_tokens", -1),
         ("output_tokens", 10**12 + 1),
+        ("input_tokens", True),
+        ("output_tokens", 1.5),
+        ("model_id", 4),
+        ("topic", None),
+        ("prompt", None),
+        ("response", b"yes"),
+        ("cost", 0.1),
+        ("estimated_cost", "0.1"),
         ("cost", Decimal("-0.01")),
         ("cost", Decimal("NaN")),
         ("reported_cost", Decimal("Infinity")),

@@ -1,5 +1,6 @@
 """Sessions that a kernel doesn't work in, and commands that it doesn't carry out there: each named with its fix."""
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from stagewright.commands import (
     ClaimJobs,
     Command,
     CreateRun,
+    CreateRunResult,
     ExecuteJob,
     FlushOutbox,
     HeartbeatJob,
@@ -35,6 +37,7 @@ from stagewright.errors import (
     TransientError,
 )
 from stagewright.records import Fence
+from stagewright_host_node import NodeHost
 from stagewright_persistence_sqlalchemy import Database, create_engine, prepare_sqlite
 
 MARIADB = pytest.param("mariadb", marks=pytest.mark.slow)
@@ -107,6 +110,38 @@ async def test_commands_with_transactions_of_their_own_are_refused(
     assert len((await kernel.runs.list()).items) == 1
 
 
+@pytest.mark.guarantee("sql.failed-dispatches-leave-callers-whole")
+@pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg", MARIADB], indirect=True)
+async def test_of_dispatches_at_once_on_one_session_each_is_kept_or_refused(
+    kernel: Kernel, database: Database
+) -> None:
+    async with AsyncSession(database.engine) as session, session.begin():
+        first = await kernel.using(session).dispatch(CreateRun("shipping", 0))
+        answers = await asyncio.gather(
+            *(
+                kernel.using(session).dispatch(
+                    CreateRun("shipping", number, idempotency_key=f"order {number}")
+                )
+                for number in (1, 2, 3)
+            ),
+            return_exceptions=True,
+        )
+        refusals = [answer for answer in answers if isinstance(answer, SessionRefusedError)]
+        created = [first, *(answer for answer in answers if isinstance(answer, CreateRunResult))]
+        assert (len(refusals), len(created)) == (2, 2)
+        assert "another call of the kernel is at work in it" in str(refusals[0])
+        again = CreateRun("shipping", 3, idempotency_key="order 3")
+        created.append(await kernel.using(session).dispatch(again))
+    kept = {run.id for run in (await kernel.runs.list()).items}
+    assert kept == {one.run_id for one in created}
+
+
+async def test_no_host_works_in_a_callers_transaction(kernel: Kernel, database: Database) -> None:
+    async with AsyncSession(database.engine) as session:
+        with pytest.raises(InvalidSettingError, match="kernel=.*give the kernel itself"):
+            NodeHost(kernel.using(session))
+
+
 @pytest.mark.guarantee("sql.unfit-sessions-refused-by-name")
 async def test_what_is_no_open_session_is_refused(kernel: Kernel, database: Database) -> None:
     for other in (object(), None, database.engine, "session"):
@@ -145,15 +180,15 @@ async def test_sessions_that_commit_each_statement_are_refused(
     async with sometimes.connect() as connection:
         await connection.execution_options(isolation_level="AUTOCOMMIT")
         await refused(kernel, connection, "AUTOCOMMIT")
-    if sometimes.dialect.name == "sqlite":
-        # SQLAlchemy has undone the preparation of that connection.
-        await sometimes.dispose()
-    async with sometimes.connect() as connection:
-        if sometimes.dialect.name != "sqlite":
-            await connection.execution_options(isolation_level="SERIALIZABLE")
-        await kernel.using(connection).dispatch(CreateRun("shipping", 1))
-        await connection.commit()
-    assert len((await kernel.runs.list()).items) == 1
+    # The connection that was given back serves again, under any level that has transactions.
+    for options in ({}, {"isolation_level": "SERIALIZABLE"}, {}):
+        async with sometimes.connect() as connection:
+            await connection.execution_options(**options)
+            await kernel.using(connection).dispatch(CreateRun("shipping", 1))
+            await connection.rollback()
+            await kernel.using(connection).dispatch(CreateRun("shipping", 1))
+            await connection.commit()
+    assert len((await kernel.runs.list()).items) == 3
 
 
 @pytest.mark.guarantee("sql.unfit-sessions-refused-by-name")

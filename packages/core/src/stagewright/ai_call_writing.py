@@ -103,7 +103,7 @@ class AICallWriter:
 
     async def _write_or_report(self, calls: list[NewAICall]) -> None:
         try:
-            await self._write_patiently(calls)
+            await self._write_all(calls)
         except Exception as error:  # whatever a store may raise: no caller waits for this
             _report(calls, error)
         except BaseException:
@@ -111,6 +111,19 @@ class AICallWriter:
             with self._guard:
                 self._waiting = calls + self._waiting
             raise
+
+    async def _write_all(self, calls: Sequence[NewAICall]) -> None:
+        try:
+            await self._write_patiently(calls)
+        except (TransientError, OutcomeUnknownError):
+            raise
+        except (
+            Exception
+        ):  # whatever a store may raise: one of them may be too much for it, such as a prompt of 20 MB
+            if len(calls) == 1:
+                raise
+            for new in calls:
+                await self._write_or_report([new])
 
     async def _write_patiently(self, calls: Sequence[NewAICall]) -> None:
         for _ in range(_TRIES - 1):

@@ -67,3 +67,10 @@ async def test_fairness_that_would_be_ignored_is_refused(given: str | InMemoryJo
     with pytest.raises(InvalidSettingError, match="isn't kept by the job transport, InMemoryJobTransport"):
         async with open_kernel(FLOW, "memory://", plugins=plugins, job_transport=given, fairness=FAIRNESS):
             raise AssertionError("it was opened")
+
+
+@pytest.mark.parametrize("wrong", [3, "config.tenantId", {"max_concurrent_per_group": 2}])
+async def test_what_is_no_fairness_is_refused(wrong: object) -> None:
+    with pytest.raises(InvalidSettingError, match="fairness=.*must be a Fairness"):
+        async with open_kernel(FLOW, "memory://", plugins=NONE, fairness=wrong):  # type: ignore[arg-type] # on purpose
+            raise AssertionError("it was opened")

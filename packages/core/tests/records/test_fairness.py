@@ -17,7 +17,7 @@ def group(fairness: Fairness | None = FAIRNESS, *, key: str | None = None, **pay
     return group_of(job, fairness)
 
 
-@pytest.mark.parametrize("cap", [0, -1, 1.0, 2.5, "2", True, None])
+@pytest.mark.parametrize("cap", [0, -1, 1.0, 2.5, "2", True, None, 10**9 + 1, 10**30])
 def test_a_cap_that_is_none_is_refused(cap: Any) -> None:
     with pytest.raises(InvalidSettingError) as refused:
         Fairness(max_concurrent_per_group=cap)

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from stagewright.duration import Duration
+from stagewright.errors import InvalidSettingError
 from stagewright.hosting import HOST_DEFAULTS, Retention
 from stagewright.hosting.settings import HostSettings
 from stagewright.kernel import Kernel
@@ -79,6 +80,9 @@ class NodeHost:
         handle_signals: bool = True,
     ) -> None:
         """Make a host; nothing happens until it is started."""
+        if kernel.ports.is_borrowed:
+            problem = "works in a transaction of yours; give the kernel itself, not what its `using` gave"
+            raise InvalidSettingError("kernel", kernel, problem)
         label = HOST_DEFAULTS.worker_id if worker_id is None else worker_id
         self._settings = HOST_DEFAULTS.having(
             {

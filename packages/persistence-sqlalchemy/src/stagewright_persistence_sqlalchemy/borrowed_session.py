@@ -22,6 +22,9 @@ class BorrowedSession:
         connection: The connection, in a transaction.
         thread: Where it may be used.
         told_errors: A context manager that raises what goes wrong there as errors of Stagewright's.
+
+    Attributes:
+        connection: The connection.
     """
 
     can_restart = False
@@ -29,7 +32,7 @@ class BorrowedSession:
     def __init__(
         self, connection: Connection, thread: CallersThread, told_errors: Callable[[], Any]
     ) -> None:  # Any: a context manager, whose type says no more
-        self._connection = connection
+        self.connection = connection
         self._thread = thread
         self._told_errors = told_errors
 
@@ -38,7 +41,7 @@ class BorrowedSession:
 
     async def fetch(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
         def read() -> list[Row]:
-            result = self._connection.execute(statement, dict(parameters))
+            result = self.connection.execute(statement, dict(parameters))
             return cast("list[Row]", list(result.mappings()))
 
         return await self._done(read)
@@ -47,7 +50,7 @@ class BorrowedSession:
         """Run a statement that neither reads nor writes rows."""
 
         def send() -> None:
-            self._connection.execute(statement, dict(parameters))
+            self.connection.execute(statement, dict(parameters))
 
         await self._done(send)
 
@@ -68,7 +71,7 @@ class BorrowedSession:
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
-        nested = await self._done(self._connection.begin_nested)
+        nested = await self._done(self.connection.begin_nested)
         try:
             yield
         except BaseException as error:
@@ -87,7 +90,7 @@ class BorrowedSession:
     def _changed(self, statement: Executable, parameters: Mapping[str, Any]) -> int:
         # SQLAlchemy reads rows back for some inserts, and forgets then how many there were.
         options = {"preserve_rowcount": True}
-        result = self._connection.execute(statement, dict(parameters), execution_options=options)
+        result = self.connection.execute(statement, dict(parameters), execution_options=options)
         return self._count(cast("CursorResult[Any]", result))
 
     def _count(self, result: "CursorResult[Any]") -> int:

@@ -2,7 +2,8 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, Final
+from weakref import WeakSet
 
 from sqlalchemy import Connection, Executable, exc
 
@@ -17,6 +18,8 @@ from stagewright_persistence_sqlalchemy.transaction import Transaction
 from stagewright_persistence_sqlalchemy.vendor_errors import refusal_of, translated_errors
 
 __all__ = ["BorrowedTransaction"]
+
+_AT_WORK: Final[WeakSet[Connection]] = WeakSet()
 
 
 class BorrowedTransaction:
@@ -47,10 +50,28 @@ class BorrowedTransaction:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
-        """A savepoint: what the block wrote has been sent when it ends, and is undone when it raises."""
-        transaction = Transaction(self._tables, self._kind, await self._session(), is_borrowed=True)
-        async with transaction.savepoint():
-            yield transaction
+        """A savepoint: what the block wrote has been sent when it ends, and is undone when it raises.
+
+        Raises:
+            SessionRefusedError: If the session can't be used, or another block is open on its connection.
+        """
+        session = await self._session()
+        with self._alone_on(session.connection):
+            transaction = Transaction(self._tables, self._kind, session, is_borrowed=True)
+            async with transaction.savepoint():
+                yield transaction
+
+    @contextmanager
+    def _alone_on(self, connection: Connection) -> Iterator[None]:
+        # Savepoints are a stack: of two that are open at once the end of one is the end of the other.
+        if connection in _AT_WORK:
+            problem = "another call of the kernel is at work in it; await one before the next, or give each its session"
+            raise SessionRefusedError(self._name, problem)
+        _AT_WORK.add(connection)
+        try:
+            yield
+        finally:
+            _AT_WORK.discard(connection)
 
     async def _session(self) -> BorrowedSession:
         def usable() -> Connection:

@@ -247,6 +247,10 @@ def _prepare(engine: Engine, *, is_read_only: bool) -> None:
 def _begin_at_once(engine: Engine) -> None:
     @event.listens_for(engine, "begin")
     def begin(connection: Any) -> None:  # Any: SQLAlchemy's event types differ by event
+        driver = connection.connection.dbapi_connection
+        if driver.isolation_level is not None:
+            # SQLAlchemy has the driver begin transactions again where an isolation level was chosen, or is given back.
+            driver.isolation_level = None
         reading = connection.get_execution_options().get("stagewright_reading")
         # A transaction that begins as a reader can't become a writer while another one writes, whatever the timeout.
         connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")

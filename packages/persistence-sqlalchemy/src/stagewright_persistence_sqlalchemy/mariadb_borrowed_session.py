@@ -101,7 +101,7 @@ class MariadbBorrowedSession(BorrowedSession):
         try:
             yield
         finally:
-            if not self._connection.closed and not self._connection.invalidated:
+            if not self.connection.closed and not self.connection.invalidated:
                 await self.set(_SET_MODES, {"modes": modes})
 
     async def _not_undone(self, error: BaseException, failure: Exception) -> None:
@@ -109,7 +109,7 @@ class MariadbBorrowedSession(BorrowedSession):
             await super()._not_undone(error, failure)
             return
         # To SQLAlchemy the transaction goes on; a commit would keep what comes from now on, and that alone.
-        await self._done(self._connection.invalidate)
+        await self._done(self.connection.invalidate)
         error.add_note(_UNDONE)
 
     def _changed(self, statement: Executable, parameters: Mapping[str, Any]) -> int:

@@ -92,6 +92,7 @@ async def open_kernel(  # noqa: D417 - the kernel's own arguments are described 
         InvalidSettingError, DefinitionError: If an argument is none of what it may be, or `fairness` isn't kept.
         UnknownSchemeError, PluginConflictError, InvalidAdapterError, PortNotServedError: If a URL can't serve its port.
     """
+    _check_fairness(fairness)
     given = _GivenPorts(url, job_transport, step_ledger, blob_store, event_sink)
     registry = registry_of(workflows, subject="open_kernel")
     options = AdapterOptions(
@@ -253,6 +254,12 @@ class _Ports:
             opening = self._registry.open(url, options, failed_plugins=self._failed)
             self._opened[url] = await self._stack.enter_async_context(opening)
         return self._opened[url]
+
+
+def _check_fairness(given: object) -> None:
+    if given is not None and not isinstance(given, Fairness):
+        problem = "must be a Fairness of stagewright.records, or None for no cap"
+        raise InvalidSettingError("fairness", given, problem)
 
 
 def _require_fairness(transport: JobTransport, wanted: Fairness | None) -> None:

@@ -10,6 +10,7 @@ from stagewright.json_values import Json, text_problem
 __all__ = ["AICall", "LoggedAICall"]
 
 _LONGEST_NAME: Final = 255
+_OPTIONAL_NAMES: Final = ("request_id", "served_by")
 _LONGEST_TOPIC: Final = 700
 _MOST_TOPIC_BYTES: Final = 2_600
 """Of UTF-8; an index of PostgreSQL has room for little more."""
@@ -43,8 +44,9 @@ class AICall:
         reasoning_tokens: How many of the output tokens nobody saw.
 
     Raises:
-        InvalidAICallError: If a name is empty, too long (255 characters, but for the topic) or can't be stored, or a
-            number is negative, not finite, or a count of more than 10**12.
+        InvalidAICallError: If a name is empty, too long (255 characters, but for the topic) or can't be stored, a
+            number is negative, not finite, or a count of more than 10**12, or something is of another type, such as a
+            float for a cost.
     """
 
     topic: str
@@ -68,17 +70,20 @@ class AICall:
     def __post_init__(self) -> None:
         for name in ("topic", "call_type", "model_key", "model_id", "request_id", "served_by"):
             _check_name(name, getattr(self, name))
+        for name in ("prompt", "response"):
+            if not isinstance(getattr(self, name), str):
+                raise InvalidAICallError(name, getattr(self, name), "give text")
         for name in ("input_tokens", "output_tokens", "cached_input_tokens", "reasoning_tokens"):
             tokens = getattr(self, name)
-            if tokens is not None and not 0 <= tokens <= _MOST_TOKENS:
+            if tokens is not None and not (_is_count(tokens) and 0 <= tokens <= _MOST_TOKENS):
                 raise InvalidAICallError(
                     name, tokens, "give a count from 0 to 10**12, or None where it is unknown"
                 )
         for name in ("cost", "estimated_cost", "reported_cost"):
             cost = getattr(self, name)
-            if cost is not None and not (cost.is_finite() and cost >= 0):
+            if cost is not None and not (isinstance(cost, Decimal) and cost.is_finite() and cost >= 0):
                 raise InvalidAICallError(
-                    name, cost, "give an amount of 0 or more, or None where it is unknown"
+                    name, cost, "give a Decimal of 0 or more, or None where it is unknown"
                 )
 
 
@@ -99,9 +104,15 @@ class LoggedAICall:
     created_at: datetime
 
 
-def _check_name(name: str, value: str | None) -> None:
-    if value is None:
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_name(name: str, value: object) -> None:
+    if value is None and name in _OPTIONAL_NAMES:
         return
+    if not isinstance(value, str):
+        raise InvalidAICallError(name, value, "give text")
     problem = text_problem(value)
     if not value:
         problem = "it is empty"

@@ -15,6 +15,10 @@ _LONGEST: Final = 200
 """Characters of a group's key as it is kept; a longer one is kept as its digest."""
 
 
+_LARGEST_CAP: Final = 10**9
+"""Any database can count so far, and no queue has so many."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fairness:
     """A cap on the jobs of one group, so that a group with much to do leaves room for the others.
@@ -24,12 +28,12 @@ class Fairness:
     null, are one group too, and share one cap.
 
     Attributes:
-        max_concurrent_per_group: How many jobs of one group may be RUNNING at a time, at least 1.
+        max_concurrent_per_group: How many jobs of one group may be RUNNING at a time, from 1 to 10**9.
         group_by: A path of names with dots between them, such as `config.tenantId`; the payload of a stage's job is
             `{"config": …}`, the stage's own config. None leaves groups to `NewJob.group_key`.
 
     Raises:
-        InvalidSettingError: If the cap is no whole number from 1 on, or the path has an empty name.
+        InvalidSettingError: If the cap is no whole number from 1 to 10**9, or the path has an empty name.
     """
 
     max_concurrent_per_group: int
@@ -37,8 +41,10 @@ class Fairness:
 
     def __post_init__(self) -> None:
         cap: object = self.max_concurrent_per_group
-        if type(cap) is not int or cap < 1:
-            problem = "must be a whole number of jobs, 1 or more; leave fairness out for no cap"
+        if type(cap) is not int or not 1 <= cap <= _LARGEST_CAP:
+            problem = (
+                f"must be a whole number of jobs from 1 to {_LARGEST_CAP}; leave fairness out for no cap"
+            )
             raise InvalidSettingError("max_concurrent_per_group", cap, problem)
         path: object = self.group_by
         if path is None:
