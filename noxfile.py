@@ -27,7 +27,7 @@ TEST_TOOLS = ["coverage", "hypothesis", "pytest", "pytest-asyncio", "pytest-xdis
 # The typing tests run the type checkers.
 TYPE_TOOLS = ["basedpyright", "mypy", "nox"]
 LINT_TOOLS = ["import-linter", "ruff"]
-QUICK = "not thorough and not slow and not soak and not plans"
+QUICK = "not thorough and not wide and not slow and not soak and not plans"
 
 nox.options.sessions = ["tests"]
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -159,7 +159,7 @@ def conformance(session: nox.Session) -> None:
             "conformance/tests",
             *sorted(map(str, Path("packages").glob("*/tests/test_conformance.py"))),
         ]
-        options = ["-m", "not soak", "--conformance-table"]
+        options = ["-m", "not soak and not wide", "--conformance-table"]
         run_pytest(session, *suites, *options, *(session.posargs or in_parallel("loadscope")))
         if session.posargs:
             return
@@ -172,6 +172,15 @@ def conformance(session: nox.Session) -> None:
         page = HERE / "docs" / "conformance.md"
         before, mark, _ = page.read_text(encoding="utf-8").partition("<!-- matrix -->\n")
         page.write_text(f"{before}{mark}\n{table.read_text(encoding='utf-8')}", encoding="utf-8")
+
+
+@nox.session
+def wide(session: nox.Session) -> None:
+    """The conformance suite on databases set up in other ways: by a strict default of isolation, under other names."""
+    install_everything(session, *TEST_TOOLS)
+    suites = ["conformance/tests", *sorted(map(str, Path("packages").glob("*/tests/test_conformance.py")))]
+    options = ["-m", "wide and not soak", "--conformance-table"]
+    run_pytest(session, *suites, *options, *(session.posargs or in_parallel("loadscope")))
 
 
 @nox.session

@@ -437,7 +437,7 @@ class TestEngineCrashesApart(Apart, EngineCrashSuite):
         return Scale(crashes=2)
 
 
-@pytest.mark.thorough
+@pytest.mark.wide
 class TestEngineCrashesAnywhere(InMemoryEngine, EngineCrashSuite):
     @pytest.fixture
     def scale(self) -> Scale:

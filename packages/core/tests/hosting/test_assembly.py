@@ -176,8 +176,15 @@ async def test_names_of_tables_reach_the_adapters_that_take_them(
     plugins: PluginSet, journal: Journal
 ) -> None:
     names: dict[str, Any] = {"schema": "app", "table_prefix": "x_"}
-    options = {"plugins": plugins, "blob_store": "bare://b", "job_transport": "full://j", **names}
-    async with open_kernel(a_workflow(), "named://", **options):
+    async with open_kernel(
+        a_workflow(),
+        "named://",
+        plugins=plugins,
+        blob_store="bare://b",
+        job_transport="full://j",
+        schema="app",
+        table_prefix="x_",
+    ):
         pass
     assert journal.options == [AdapterOptions(**names), AdapterOptions()]
 
