@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import Executable
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -14,7 +14,11 @@ from stagewright_persistence_sqlalchemy.connecting import UNDOING_PATIENCE, Pool
 from stagewright_persistence_sqlalchemy.prepared_statements import PreparedStatements
 from stagewright_persistence_sqlalchemy.rows import Row
 from stagewright_persistence_sqlalchemy.sessions import Session
-from stagewright_persistence_sqlalchemy.vendor_errors import translated_commit_errors, translated_errors
+from stagewright_persistence_sqlalchemy.vendor_errors import (
+    OUTDATED_PLAN,
+    translated_commit_errors,
+    translated_errors,
+)
 
 __all__ = ["AsyncpgSessions"]
 
@@ -30,6 +34,9 @@ class AsyncpgSessions:
         self._connections = PooledConnections(engine)
         self._statements = PreparedStatements(engine.dialect)
         self._plain: WeakSet[Any] = WeakSet()
+        self._upgrades = 0
+        # By connection, how many upgrades of the schema its plans are made after.
+        self._planned: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Session]:
@@ -58,8 +65,17 @@ class AsyncpgSessions:
     async def _driver_connection(self) -> AsyncIterator[Any]:  # Any: asyncpg ships no types
         async with self._connections.taken() as connection:
             driver: Any = connection.driver_connection
+            if self._planned.setdefault(driver, self._upgrades) != self._upgrades:
+                # Sends nothing: what was prepared is forgotten.
+                await driver.reload_schema_state()
+                self._planned[driver] = self._upgrades
             try:
                 yield driver
+            except TransientError as error:
+                if getattr(error.__cause__, "sqlstate", None) == OUTDATED_PLAN:
+                    # Those of other connections are as old; whoever repeats this would meet one after the other.
+                    self._upgrades += 1
+                raise
             finally:
                 if driver.is_closed():
                     self._connections.discard(connection)
