@@ -1,9 +1,10 @@
 """A transaction that the caller has opened and will end, and what is sent on it."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Executable, exc
 
@@ -19,7 +20,9 @@ from stagewright_persistence_sqlalchemy.vendor_errors import refusal_of, transla
 
 __all__ = ["BorrowedTransaction"]
 
-_AT_WORK: Final[WeakSet[Connection]] = WeakSet()
+_AT_WORK: Final[WeakKeyDictionary[Connection, asyncio.Task[Any]]] = (
+    WeakKeyDictionary()
+)  # Any: whatever it answers
 
 
 class BorrowedTransaction:
@@ -53,7 +56,7 @@ class BorrowedTransaction:
         """A savepoint: what the block wrote has been sent when it ends, and is undone when it raises.
 
         Raises:
-            SessionRefusedError: If the session can't be used, or another block is open on its connection.
+            SessionRefusedError: If the session can't be used, or another task has a block open on its connection.
         """
         session = await self._session()
         with self._alone_on(session.connection):
@@ -63,15 +66,20 @@ class BorrowedTransaction:
 
     @contextmanager
     def _alone_on(self, connection: Connection) -> Iterator[None]:
-        # Savepoints are a stack: of two that are open at once the end of one is the end of the other.
-        if connection in _AT_WORK:
+        # Savepoints are a stack: of two tasks that have one open at once, the end of one ends the other's.
+        task = asyncio.current_task()
+        before = _AT_WORK.get(connection)
+        if before is not None and before is not task:
             problem = "another call of the kernel is at work in it; await one before the next, or give each its session"
             raise SessionRefusedError(self._name, problem)
-        _AT_WORK.add(connection)
+        if task is None or before is task:
+            yield
+            return
+        _AT_WORK[connection] = task
         try:
             yield
         finally:
-            _AT_WORK.discard(connection)
+            del _AT_WORK[connection]
 
     async def _session(self) -> BorrowedSession:
         def usable() -> Connection:

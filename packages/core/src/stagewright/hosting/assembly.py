@@ -92,7 +92,6 @@ async def open_kernel(  # noqa: D417 - the kernel's own arguments are described 
         InvalidSettingError, DefinitionError: If an argument is none of what it may be, or `fairness` isn't kept.
         UnknownSchemeError, PluginConflictError, InvalidAdapterError, PortNotServedError: If a URL can't serve its port.
     """
-    _check_fairness(fairness)
     given = _GivenPorts(url, job_transport, step_ledger, blob_store, event_sink)
     registry = registry_of(workflows, subject="open_kernel")
     options = AdapterOptions(
@@ -170,6 +169,7 @@ class _OpenedPorts:
 async def _opened(
     given: _GivenPorts, plugins: PluginSet | None, options: AdapterOptions
 ) -> AsyncIterator[_OpenedPorts]:
+    _check_fairness(options.fairness)
     installed = discover_plugins() if plugins is None else plugins
     async with AsyncExitStack() as stack:
         ports = _Ports(stack, installed, options, given.url)
