@@ -16,6 +16,7 @@ from whole_life import SPILLS, life, live
 
 from stagewright import Kernel, open_kernel
 from stagewright.cli.application import run_application
+from stagewright.commands import CancelRun, CreateRun, SignalStep
 from stagewright.records import Fairness
 from stagewright_persistence_sqlalchemy import (
     Database,
@@ -272,16 +273,24 @@ async def test_whoever_has_the_database_open_goes_on_through_an_upgrade(
     await schema.upgrade(engine)
 
     async def read(kernel: Kernel) -> None:
-        # Two connections; a driver prepares what it has seen a few times.
+        # More connections than there are tries; a driver prepares what it has seen a few times.
         for _ in range(8):
-            await asyncio.gather(*(kernel.runs.get("none") for _ in range(2)))
+            await asyncio.gather(*(kernel.runs.get("none") for _ in range(6)))
             await kernel.runs.list()
+
+    async def write(kernel: Kernel) -> None:
+        for _ in range(3):
+            run_id = (await kernel.dispatch(CreateRun("life", 1))).run_id
+            await kernel.dispatch(SignalStep(run_id, "waits", "approval", payload="yes"))
+            await kernel.dispatch(CancelRun(run_id))
 
     async with open_kernel(life(), url, spill_threshold_bytes=SPILLS) as kernel:
         await live(kernel)
+        await asyncio.gather(*(write(kernel) for _ in range(6)))
         await read(kernel)
         with next_build(FOR_OLDER_BUILDS, RETYPES).acting():
             await schema.upgrade(engine)
+        await write(kernel)
         await read(kernel)
         await live(kernel)
 
