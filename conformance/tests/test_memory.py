@@ -444,7 +444,7 @@ class TestEngineCrashesAnywhere(InMemoryEngine, EngineCrashSuite):
         return Scale(crashes=1_000)
 
 
-@pytest.mark.thorough
+@pytest.mark.wide
 class TestEngineCrashesAtMoreCallsApart(Apart, EngineCrashSuite):
     @pytest.fixture
     def scale(self) -> Scale:

@@ -21,7 +21,11 @@ _DELIVERIES = {"hold": 1, "nap": 2, "overrun": 1, "stumble": 2, "batch": 1}
 
 
 @pytest.mark.guarantee("hosts.one-clock")
-@pytest.mark.parametrize("url", [pytest.param("sqlite", marks=pytest.mark.soak), "postgres"], indirect=True)
+@pytest.mark.parametrize(
+    "url",
+    ["postgres", *(pytest.param(name, marks=pytest.mark.soak) for name in ("sqlite", "mariadb"))],
+    indirect=True,
+)
 async def test_wrong_clocks_change_nothing(workers: Any, url: str) -> None:
     # SQLite's workers are on one machine, which has one clock.
     skews = {"fast": _TEN_MINUTES, "slow": -_TEN_MINUTES, "right": 0.0}

@@ -130,7 +130,7 @@ class Stores:
 Play = Callable[[History], None]
 
 
-@pytest.fixture(params=["without MariaDB", pytest.param("with MariaDB", marks=pytest.mark.slow)])
+@pytest.fixture(params=["without MariaDB", pytest.param("with MariaDB", marks=pytest.mark.wide)])
 def play_everywhere(request: pytest.FixtureRequest, sqlite_url: str) -> Iterator[Play]:
     databases = PostgresDatabases.at(shared_address(request.config, "postgres"))
     others = None

@@ -99,7 +99,7 @@ WAYS = (
     ),
     pytest.param("mariadb", marks=[TARGET("MariaDB, asyncmy"), pytest.mark.thorough]),
     pytest.param("sqlite named", marks=[TARGET("SQLite, prefix"), pytest.mark.wide]),
-    pytest.param("asyncpg named", marks=[TARGET("PostgreSQL, schema and prefix"), pytest.mark.thorough]),
+    pytest.param("asyncpg named", marks=[TARGET("PostgreSQL, schema and prefix"), pytest.mark.wide]),
     pytest.param("psycopg named", marks=[TARGET("PostgreSQL, psycopg, schema and prefix"), pytest.mark.wide]),
     pytest.param("mariadb named", marks=[TARGET("MariaDB, prefix"), pytest.mark.wide]),
 )
@@ -464,7 +464,7 @@ class TestEngineCrashes(OnDatabase, EngineCrashSuite):
         return Scale(crashes=1)
 
 
-@pytest.mark.thorough
+@pytest.mark.wide
 class TestEngineCrashesAtMoreCalls(OnDatabase, EngineCrashSuite):
     @pytest.fixture(params=[one for one in WAYS if one.values[0] in ("sqlite", "asyncpg", "mariadb")])
     def way(self, request: pytest.FixtureRequest) -> str:

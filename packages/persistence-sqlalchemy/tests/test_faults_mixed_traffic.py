@@ -31,7 +31,6 @@ from stagewright_persistence_sqlalchemy import Database, SqlAlchemyJobTransport
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 4.0
 WAYS = ["sqlite", "asyncpg", "psycopg", "mariadb", "asyncpg at repeatable read", "psycopg at repeatable read"]
 LASTING = RetryPolicy(3, 1_000, delay="1ms", jitter=False)
 SESSIONS = {
@@ -53,6 +52,17 @@ async def flaky(ctx: StageContext[Any]) -> Any:
     if ctx.input % 5 == 0 and ctx.attempt == 1:
         raise ValueError("once")
     return ctx.input
+
+
+async def stepping(ctx: StageContext[Any]) -> Any:
+    async def look() -> int:
+        await asyncio.sleep(0.001)
+        return int(ctx.input)
+
+    seen = await ctx.step.run("look", look)
+    if ctx.input % 5 == 0 and ctx.attempt == 1:
+        raise ValueError("once")
+    return await ctx.step.run("again", lambda: seen, returns=int)
 
 
 async def add_up(ctx: StageContext[Any]) -> Any:
@@ -169,9 +179,17 @@ class Traffic:
     ],
 )
 @pytest.mark.parametrize("way", WAYS, indirect=True)
+@pytest.mark.parametrize(
+    ("body", "seconds", "runs"),
+    [(flaky, 4.0, 21), pytest.param(stepping, 20.0, 500, marks=pytest.mark.soak)],
+    ids=["short", "long, with steps"],
+)
 @pytest.mark.guarantee("sql.troubles-stay-inside")
 async def test_no_trouble_of_the_database_reaches_a_caller(
     way: str,
+    body: Callable[[StageContext[Any]], Awaitable[Any]],
+    seconds: float,
+    runs: int,
     fairness: Fairness | None,
     database: Database,
     make_kernel: Callable[..., Kernel],
@@ -179,8 +197,8 @@ async def test_no_trouble_of_the_database_reaches_a_caller(
     deliver_all: Callable[[Kernel], Awaitable[None]],
     check_run: Callable[..., Coroutine[Any, Any, RunRecord]],
 ) -> None:
-    parallel = [define_stage(name, flaky, input=Any, output=Any, retry=LASTING) for name in ("b", "c")]
-    flow = define_workflow("flow", input=Any).stage("a", flaky, input=Any, output=Any, retry=LASTING)
+    parallel = [define_stage(name, body, input=Any, output=Any, retry=LASTING) for name in ("b", "c")]
+    flow = define_workflow("flow", input=Any).stage("a", body, input=Any, output=Any, retry=LASTING)
     flow = flow.parallel(*parallel).stage("d", add_up, input=Any, output=Any, retry=LASTING)
     transport = SqlAlchemyJobTransport(database, fairness=fairness)
     kernel = make_kernel(database, flow.build(), job_transport=transport)
@@ -195,10 +213,10 @@ async def test_no_trouble_of_the_database_reaches_a_caller(
     async with asyncio.TaskGroup() as tasks:
         for one in everything:
             tasks.create_task(one)
-        async with asyncio.timeout(60):
-            await asyncio.sleep(SECONDS)
+        async with asyncio.timeout(15 * seconds):
+            await asyncio.sleep(seconds)
             # On a slow machine the same traffic takes longer.
-            while len(traffic.runs) <= 20:
+            while len(traffic.runs) < runs:
                 await asyncio.sleep(0.05)
         traffic.is_over = True
     assert not any(traffic.stuck)
@@ -206,7 +224,7 @@ async def test_no_trouble_of_the_database_reaches_a_caller(
     left = [run_id for run_id in traffic.runs if run_id not in traffic.purged]
     await work_off(kernel, left, workers=4)
     await deliver_all(kernel)
-    assert len(set(traffic.runs)) == len(traffic.runs) > 20
+    assert len(set(traffic.runs)) == len(traffic.runs) >= runs
     assert traffic.redriven
     for run_id in traffic.purged:
         assert await kernel.runs.get(run_id) is None

@@ -156,7 +156,7 @@ async def test_runs_of_an_older_version_are_upgraded_and_go_on(
     await rehearse(url, todays_url, engine, tmp_path, "0006", values, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.wide
 @pytest.mark.parametrize("version", EARLIER)
 @pytest.mark.guarantee("sql.upgrades-change-no-value")
 async def test_ten_thousand_odd_rows_are_upgraded_and_their_runs_go_on(

@@ -97,7 +97,7 @@ async def prepare(engine: AsyncEngine) -> None:
         await connection.execute(text("INSERT INTO work_signals (id, count) VALUES (1, 7)"))
 
 
-@pytest.mark.slow
+@pytest.mark.wide
 @pytest.mark.guarantee("sql.upgrades-are-repeated")
 async def test_a_build_killed_at_every_moment_comes_to_the_same_as_one_that_was_not(
     url: str, engine: AsyncEngine, other_engine: AsyncEngine, tmp_path: Path
@@ -146,7 +146,7 @@ async def test_a_begun_upgrade_keeps_out_what_does_not_work_on_it(
     assert await first_row(engine, "SELECT count, total FROM work_signals") == (7, 7)
 
 
-@pytest.mark.slow
+@pytest.mark.wide
 @pytest.mark.parametrize("began_at", [None, "0001", "0006"], ids=["nothing", "0001", "0006"])
 @pytest.mark.guarantee("sql.upgrades-are-repeated")
 async def test_every_migration_can_be_interrupted_anywhere(
