@@ -19,7 +19,7 @@ _SHORT_LEASES = {
 _RUNS = 500
 
 
-@pytest.fixture(params=["postgres", "mariadb"])
+@pytest.fixture(params=["postgres", pytest.param("mariadb", marks=pytest.mark.wide)])
 def url(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(f"{request.param}_url"))
 

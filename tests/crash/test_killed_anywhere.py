@@ -74,7 +74,9 @@ _SHORT_LEASES = {"stale_lease_threshold": "5s", "job_heartbeat_interval": "1s"}
 
 @pytest.mark.guarantee("hosts.killed-anywhere")
 @pytest.mark.parametrize(
-    ("url", "at_defaults"), [("sqlite", False), ("postgres", True), ("mariadb", False)], indirect=["url"]
+    ("url", "at_defaults"),
+    [("sqlite", False), ("postgres", True), pytest.param("mariadb", False, marks=pytest.mark.wide)],
+    indirect=["url"],
 )
 async def test_another_worker_ends_what_a_killed_one_began(
     workers: Any, open_observer: Callable[[list[str]], Awaitable[Kernel]], *, at_defaults: bool

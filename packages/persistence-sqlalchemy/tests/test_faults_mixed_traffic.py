@@ -31,7 +31,10 @@ from stagewright_persistence_sqlalchemy import Database, SqlAlchemyJobTransport
 
 pytestmark = pytest.mark.slow
 
-WAYS = ["sqlite", "asyncpg", "psycopg", "mariadb", "asyncpg at repeatable read", "psycopg at repeatable read"]
+WAYS = [
+    *("sqlite", "asyncpg", "mariadb", "asyncpg at repeatable read"),
+    *(pytest.param(way, marks=pytest.mark.wide) for way in ("psycopg", "psycopg at repeatable read")),
+]
 LASTING = RetryPolicy(3, 1_000, delay="1ms", jitter=False)
 SESSIONS = {
     "postgresql": text(

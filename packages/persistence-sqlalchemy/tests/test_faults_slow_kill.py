@@ -38,7 +38,11 @@ def start_server(way: str, request: pytest.FixtureRequest) -> Callable[..., Any]
     return start
 
 
-@pytest.mark.parametrize("way", ["asyncpg", "psycopg", "mariadb"], indirect=True)
+@pytest.mark.parametrize(
+    "way",
+    ["asyncpg", *(pytest.param(way, marks=pytest.mark.wide) for way in ("psycopg", "mariadb"))],
+    indirect=True,
+)
 @pytest.mark.guarantee("sql.server-killed-no-run-lost")
 async def test_every_run_completes_although_the_server_is_killed(
     way: str,
