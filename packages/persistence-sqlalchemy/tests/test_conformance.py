@@ -84,11 +84,9 @@ TARGET = pytest.mark.conformance_target
 WAYS = (
     pytest.param("sqlite", marks=TARGET("SQLite")),
     pytest.param("asyncpg", marks=TARGET("PostgreSQL, asyncpg")),
-    pytest.param(
-        "asyncpg through sqlalchemy", marks=[TARGET("PostgreSQL, SQLAlchemy"), pytest.mark.thorough]
-    ),
+    pytest.param("asyncpg through sqlalchemy", marks=[TARGET("PostgreSQL, SQLAlchemy"), pytest.mark.wide]),
     pytest.param("psycopg", marks=[TARGET("PostgreSQL, psycopg"), pytest.mark.thorough]),
-    pytest.param("asyncpg through pgbouncer", marks=[TARGET("PostgreSQL, PgBouncer"), pytest.mark.thorough]),
+    pytest.param("asyncpg through pgbouncer", marks=[TARGET("PostgreSQL, PgBouncer"), pytest.mark.wide]),
     pytest.param(
         "asyncpg at repeatable read",
         marks=[TARGET("PostgreSQL, repeatable read, asyncpg"), pytest.mark.wide],
