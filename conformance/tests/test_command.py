@@ -239,7 +239,7 @@ def test_the_targets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"memory", "SQLite"} <= {row.split()[0] for row in rows}
 
 
-@pytest.mark.thorough
+@pytest.mark.wide
 @pytest.mark.parametrize("fixture", [None, "sqlite_url", "postgres_url", "mariadb_url"])
 def test_every_adapter_passes_within_three_minutes(
     fixture: str | None, conformance: Run, request: pytest.FixtureRequest, tmp_path: Path
