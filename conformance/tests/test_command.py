@@ -241,7 +241,7 @@ def test_the_targets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.wide
 @pytest.mark.parametrize("fixture", [None, "sqlite_url", "postgres_url", "mariadb_url"])
-def test_every_adapter_passes_within_three_minutes(
+def test_every_adapter_passes_by_the_command(
     fixture: str | None, conformance: Run, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     url = "memory://" if fixture is None else str(request.getfixturevalue(fixture))
