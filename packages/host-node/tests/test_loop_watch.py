@@ -16,9 +16,9 @@ Opened = Callable[..., Awaitable[Kernel]]
 Eventually = Callable[..., Awaitable[None]]
 
 
-def spin(seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+def spin(seconds: float, *, until: Callable[[], bool] = lambda: False) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not until():
         sum(range(1_000))
 
 
@@ -28,7 +28,7 @@ async def test_a_body_that_blocks_the_loop_is_named_with_its_line(
     opened: Opened, eventually: Eventually, caplog: pytest.LogCaptureFixture, in_a_task_of_its_own: bool
 ) -> None:
     async def blocks() -> None:
-        spin(1.6)
+        spin(20, until=lambda: any("so far" in line for line in caplog.messages))
 
     async def body(ctx: StageContext[int]) -> int:
         if in_a_task_of_its_own:
@@ -40,9 +40,9 @@ async def test_a_body_that_blocks_the_loop_is_named_with_its_line(
     stage = define_stage("crunch", body, input=int, output=int)
     kernel = await opened("memory://", define_workflow("w", input=int).pipe(stage).build())
     async with NodeHost(kernel) as host:
-        run = await wait_for_run(kernel, (await kernel.dispatch(CreateRun("w", 1))).run_id, timeout=20)
+        run = await wait_for_run(kernel, (await kernel.dispatch(CreateRun("w", 1))).run_id, timeout=40)
         await eventually(lambda: host.stats().longest_block.total_seconds() > 1)
-        assert 1.0 <= host.stats().longest_block.total_seconds() < 5
+        assert host.stats().longest_block.total_seconds() < 20
     [so_far] = [line for line in caplog.messages if "so far" in line]
     [after] = [
         line for line in caplog.messages if "blocked the event loop for" in line and "so far" not in line

@@ -118,13 +118,14 @@ class LoopWatch:
             self._answered_at = time.monotonic()
 
     def _report_end(self, seconds: float) -> None:
-        self._longest = max(self._longest, seconds)
         _log.warning(
             "%s blocked the event loop for %.1f s, and all other work of this process with it; make the stage a plain "
             "`def`, which runs in a thread of its own, or await what takes long",
             self._culprit or "something",
             seconds,
         )
+        # Last: whoever sees the figure finds the warning in the log.
+        self._longest = max(self._longest, seconds)
 
     def _who(self) -> str | None:
         """Whose code runs on the loop's thread at this moment, and where it is."""
