@@ -40,6 +40,7 @@ from stagewright_conformance import (
     EngineSuite,
     EventDestination,
     EventSinkSuite,
+    ExpectedRunSuite,
     FairClaimSuite,
     FairDeliverySuite,
     HeartbeatSuite,
@@ -171,6 +172,10 @@ class TestRowLocks(InMemory, RowLockSuite):
 
 
 class TestRuns(InMemory, RunSuite):
+    pass
+
+
+class TestExpectedRuns(InMemory, ExpectedRunSuite):
     pass
 
 

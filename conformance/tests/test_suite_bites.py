@@ -42,6 +42,8 @@ CAUGHT_BY: Final = {
         "HoldsNothing": "test_a_second_writer_of_a_row_waits_and_then_sees_what_is_committed",
         "LocksNothing": "test_locking_waits_for_the_holder_and_reads_what_it_committed",
         "ReadsBeforeItLocks": "test_locking_waits_for_the_holder_and_reads_what_it_committed",
+        "ExpectsVersionsOnly": "test_a_run_in_which_something_has_happened_since_is_left_alone",
+        "ExpectsWithoutALock": "test_of_many_that_expect_one_run_the_same_one_is_kept",
     },
     "broken_ai_calls": {
         "TakesAPrefixForATopic": "test_a_topic_holds_itself_and_what_is_below_it",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stagewright_conformance.engine_crowds import EngineCrowdSuite
     from stagewright_conformance.enlistment import TransportEnlistmentSuite
     from stagewright_conformance.event_sink import EventDestination, EventSinkSuite
+    from stagewright_conformance.expected_runs import ExpectedRunSuite
     from stagewright_conformance.fair_claims import FairClaimSuite
     from stagewright_conformance.heartbeats import HeartbeatSuite
     from stagewright_conformance.idempotency import IdempotencySuite
@@ -99,6 +100,7 @@ else:
         "JobOutlookSuite": "outlook",
         "JobQueueSuite": "job_transport",
         "JobResumptionSuite": "job_resumption",
+        "ExpectedRunSuite": "expected_runs",
         "LoadedRunSuite": "loaded_runs",
         "LogSuite": "logs",
         "OpenFair": "job_fairness",
@@ -174,6 +176,7 @@ __all__ = [
     "EngineSuite",
     "EventDestination",
     "EventSinkSuite",
+    "ExpectedRunSuite",
     "FairClaimSuite",
     "FairDeliverySuite",
     "HeartbeatSuite",

@@ -14,6 +14,7 @@ from stagewright_conformance.engine_crashes import EngineCrashSuite
 from stagewright_conformance.engine_crowds import EngineCrowdSuite
 from stagewright_conformance.enlistment import TransportEnlistmentSuite
 from stagewright_conformance.event_sink import EventSinkSuite
+from stagewright_conformance.expected_runs import ExpectedRunSuite
 from stagewright_conformance.fair_claims import FairClaimSuite
 from stagewright_conformance.heartbeats import HeartbeatSuite
 from stagewright_conformance.idempotency import IdempotencySuite
@@ -66,6 +67,7 @@ PERSISTENCE_SUITES: Final[Suites] = (
     IsolationSuite,
     RowLockSuite,
     RunSuite,
+    ExpectedRunSuite,
     LoadedRunSuite,
     RunClaimSuite,
     StuckRunSuite,

@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Self
 
+from stagewright.errors import StaleVersionError
 from stagewright.memory import InMemoryDatabase, InMemoryPersistence
-from stagewright.records import RunPatch, RunRecord
+from stagewright.records import LoadedRun, RunPatch, RunRecord
 from stagewright_conformance import (
+    ExpectedRunSuite,
     IsolationSuite,
     RowLockSuite,
     SavepointSuite,
@@ -223,3 +226,30 @@ class ReadsBeforeItLocks(InMemoryPersistence):
 
 class TestReadsBeforeItLocks(PersistenceDoubles, RowLockSuite):
     double = ReadsBeforeItLocks
+
+
+class ExpectsVersionsOnly(InMemoryPersistence):
+    """A run in which something has happened is taken for unchanged as long as its own version is."""
+
+    async def expect_run(self, loaded: LoadedRun) -> None:
+        [current] = await self.load_runs([loaded.run.id], lock=True) or [loaded]
+        await super().expect_run(replace(loaded, last_sequence=current.last_sequence))
+
+
+class TestExpectsVersionsOnly(PersistenceDoubles, ExpectedRunSuite):
+    double = ExpectsVersionsOnly
+
+
+class ExpectsWithoutALock(InMemoryPersistence):
+    """A run is compared when it is expected, and may change until the commit."""
+
+    async def expect_run(self, loaded: LoadedRun) -> None:
+        current = await self.load_runs([loaded.run.id])
+        if [(one.run.version, one.last_sequence) for one in current] != [
+            (loaded.run.version, loaded.last_sequence)
+        ]:
+            raise StaleVersionError("run", loaded.run.id, loaded.run.version, None)
+
+
+class TestExpectsWithoutALock(PersistenceDoubles, ExpectedRunSuite):
+    double = ExpectsWithoutALock

@@ -121,6 +121,9 @@ class _FragileSession:
         rows: list[Row] = await self._around("fetch", self._session.fetch(statement, parameters))
         return rows
 
+    async def can_finish_at_once(self) -> bool:
+        return False
+
     async def finish_with(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
         # As a transaction of several statements: one that is a single statement has no points to end at.
         return await self.fetch(statement, parameters)

@@ -91,6 +91,9 @@ class PointedSession:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
 
+    async def can_finish_at_once(self) -> bool:
+        return False
+
     async def finish_with(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
         return await self._session.fetch(statement, parameters)
 

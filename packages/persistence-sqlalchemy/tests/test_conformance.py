@@ -27,6 +27,7 @@ from stagewright_conformance import (
     EngineCrashSuite,
     EngineCrowdSuite,
     EngineSuite,
+    ExpectedRunSuite,
     FairClaimSuite,
     FairDeliverySuite,
     HeartbeatSuite,
@@ -274,6 +275,10 @@ class TestRowLocks(OnDatabase, RowLockSuite):
 
 
 class TestRuns(OnDatabase, RunSuite):
+    pass
+
+
+class TestExpectedRuns(OnDatabase, ExpectedRunSuite):
     pass
 
 

@@ -313,6 +313,9 @@ class FragileSession:
         self._points.pass_by()
         return await self._session.fetch(statement, parameters)
 
+    async def can_finish_at_once(self) -> bool:
+        return False
+
     async def finish_with(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
         return await self.fetch(statement, parameters)
 

@@ -19,9 +19,9 @@ from stagewright.commands import ClaimJobs, ClaimPendingRuns, CreateRun
 from stagewright.hosting.job_runner import run_job
 from stagewright_persistence_sqlalchemy import Database
 
-MOST_COMMITS = 11
-MOST_STATEMENTS = 22
-MOST_SAVEPOINT_STATEMENTS = 2
+MOST_COMMITS = 8
+MOST_STATEMENTS = 16
+MOST_SAVEPOINT_STATEMENTS = 0
 
 
 @dataclass
@@ -110,7 +110,7 @@ def way() -> str:
     return "asyncpg"
 
 
-@pytest.mark.guarantee("sql.three-stages-eleven-commits")
+@pytest.mark.guarantee("sql.three-stages-eight-commits")
 async def test_a_three_stage_run_stays_within_its_budget(
     url: str,
     open_database: Callable[..., Database],

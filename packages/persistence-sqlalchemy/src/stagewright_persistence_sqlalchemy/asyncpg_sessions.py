@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from stagewright.errors import PersistenceUnavailableError, TransientError
 from stagewright_persistence_sqlalchemy.connecting import UNDOING_PATIENCE, PooledConnections
 from stagewright_persistence_sqlalchemy.prepared_statements import PreparedStatements
+from stagewright_persistence_sqlalchemy.refusing import refused_answer
 from stagewright_persistence_sqlalchemy.rows import Row
 from stagewright_persistence_sqlalchemy.sessions import Session
 from stagewright_persistence_sqlalchemy.vendor_errors import (
@@ -120,13 +121,26 @@ class _AsyncpgSession:
             records = await self._driver.fetch(prepared.sql, *prepared.arguments(parameters))
         return prepared.rows(records)
 
+    async def can_finish_at_once(self) -> bool:
+        return self._is_own and not self._is_begun and await self._is_plain()
+
     async def finish_with(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
-        if self._is_begun or not await self._is_plain():
+        if not await self.can_finish_at_once():
             return await self.fetch(statement, parameters)
         prepared = self._statements.of(statement)
         self._check_open()
-        with translated_commit_errors():
-            records = await self._driver.fetch(prepared.sql, *prepared.arguments(parameters))
+        try:
+            with translated_commit_errors():
+                records = await self._driver.fetch(prepared.sql, *prepared.arguments(parameters))
+        except asyncio.CancelledError:
+            # What waits for a lock would commit after its caller has given up. This is answered once it has been ended.
+            await self._undo("SELECT 1")
+            raise
+        except Exception as error:
+            told = refused_answer(error)
+            if told is None:
+                raise
+            return [told]
         return prepared.rows(records)
 
     async def execute(self, statement: Executable, parameters: Mapping[str, Any]) -> int:

@@ -54,6 +54,9 @@ class BorrowedSession:
 
         await self._done(send)
 
+    async def can_finish_at_once(self) -> bool:
+        return False
+
     async def finish_with(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
         return await self.fetch(statement, parameters)
 

@@ -5,14 +5,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import ARRAY, ColumnElement, Executable, Text, bindparam, func, null, select
+from sqlalchemy import ARRAY, CTE, ColumnElement, Executable, Text, bindparam, func, null, select
 
 from stagewright.errors import RecordNotFoundError, StaleVersionError, SupersededError
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
-from stagewright_persistence_sqlalchemy.pending_writes import ENTITIES, PendingWrites
+from stagewright_persistence_sqlalchemy.pending_writes import ENTITIES, LAST_EVENT, PendingWrites, RowUpdate
+from stagewright_persistence_sqlalchemy.refusing import GUARDED_ROWS, after, refusing
+from stagewright_persistence_sqlalchemy.rows import Row
 from stagewright_persistence_sqlalchemy.sessions import Session
 from stagewright_persistence_sqlalchemy.statements.paths import updating_along
-from stagewright_persistence_sqlalchemy.statements.reads import versions_of
+from stagewright_persistence_sqlalchemy.statements.reads import lock_event_sequences, versions_of
 from stagewright_persistence_sqlalchemy.statements.signals import leave_notice, raise_signal
 from stagewright_persistence_sqlalchemy.statements.writes import (
     ACKNOWLEDGEMENT_COLUMNS,
@@ -55,6 +57,7 @@ class _Insert:
 class _Update:
     table: str
     columns: tuple[str, ...]
+    expects_events: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,8 @@ async def flush(
         RecordNotFoundError: If a row that was to be changed isn't there.
         SupersededError: If a job isn't under the fence that it was acknowledged with.
     """
+    if pending.expected_runs and not (kind.composes and is_last and await session.can_finish_at_once()):
+        await _compare(tables, session, pending.expected_runs)
     writes = list(_writes(pending))
     topics = list(pending.topics)
     pending.clear()
@@ -124,10 +129,18 @@ def _writes(pending: PendingWrites) -> Iterable[tuple[Write, Rows]]:
             yield _Insert(table.name, tuple(rows[0])), rows
     groups: dict[_Update, list[Mapping[str, Any]]] = {}
     for change in pending.updates.values():
-        names = tuple(sorted(change.values))
-        guard = {"id": change.key, "bumps": change.bumps, "expected_version": change.expected_version}
-        groups.setdefault(_Update(change.table.name, names), []).append(change.values | guard)
-    yield from groups.items()
+        update = _Update(
+            change.table.name, tuple(sorted(change.values)), change.expected_sequence is not None
+        )
+        guard = {
+            "id": change.key,
+            "bumps": change.bumps,
+            "expected_version": change.expected_version,
+            "expected_sequence": change.expected_sequence,
+        }
+        groups.setdefault(update, []).append(change.values | guard)
+    # Whoever changes a run and what belongs to it has the run first.
+    yield from sorted(groups.items(), key=lambda group: not _is_of_runs(group[0]))
     if pending.acknowledgements:
         yield _Acknowledge(), list(pending.acknowledgements.values())
     if pending.enqueued:
@@ -146,29 +159,40 @@ async def _send_composed(
 ) -> list[set[str]]:
     # A notification says no more than that there is one: all topics of a transaction are one of them.
     shape = tuple((write, len(rows) == 1) for write, rows in writes)
-    statement = _composed(tables, kind, shape, notifies=bool(topics))
+    guarded = [len(rows) for write, rows in writes if isinstance(write, _Update | _Acknowledge)]
+    # What has no guard needs no look at the answer before it is committed.
+    refuses = is_last and bool(guarded) and await session.can_finish_at_once()
+    finishes = refuses or (is_last and not guarded)
+    statement = _composed(tables, kind, shape, notifies=bool(topics), refuses=refuses)
     parameters: dict[str, Any] = {"topic": topics[0]} if topics else {}
+    if refuses:
+        parameters[GUARDED_ROWS] = sum(guarded)
     for number, (write, rows) in enumerate(writes):
         if len(rows) == 1:
             (row,) = rows
             parameters |= {f"w{number}_{name}": row[name] for name in _columns(write)}
         else:
             parameters |= {f"w{number}_{name}": [row[name] for row in rows] for name in _columns(write)}
-    # What has no guard needs no look at the answer before it is committed.
-    is_sure = is_last and not any(isinstance(write, _Update | _Acknowledge) for write, _ in writes)
-    answers = await (session.finish_with if is_sure else session.fetch)(statement, parameters)
-    return [set(answers[0][f"ids{number}"] or ()) for number in range(len(writes))]
+    answers = await (session.finish_with if finishes else session.fetch)(statement, parameters)
+    return [set(answers[0].get(f"ids{number}") or ()) for number in range(len(writes))]
 
 
 @for_tables(maxsize=512)
 def _composed(
-    tables: Tables, kind: DatabaseKind, shape: tuple[tuple[Write, bool], ...], *, notifies: bool
+    tables: Tables,
+    kind: DatabaseKind,
+    shape: tuple[tuple[Write, bool], ...],
+    *,
+    notifies: bool,
+    refuses: bool,
 ) -> Executable:
     """One statement for these writes; its text depends on whether each is of one row, not on how many more there are.
 
     One row is the usual case, and cheaper as plain parameters than as arrays: for the driver, and for the planner.
+    With `refuses` it is a transaction by itself, which has locked nothing before.
     """
     parts, changed = [], []
+    runs: list[CTE] = []
     for number, (write, is_single) in enumerate(shape):
         prefix = f"w{number}_"
         rows = None
@@ -178,13 +202,17 @@ def _composed(
             source, rows = array_source(_types(write), prefix)
         guarded: Any = None
         if isinstance(write, _Acknowledge):
-            held, part = acknowledge_held_jobs(tables, kind, source, _replaced(tables, shape))
+            held, part = acknowledge_held_jobs(tables, kind, source, _replaced(tables, shape), after(runs))
             guarded = held
         else:
             part = _statement(tables, kind, write, source, rows)
+        if isinstance(write, _Update) and not _is_of_runs(write):
+            part = part.where(*after(runs))
         written = part.returning(_returned(tables, write)).cte(f"part{number}")
         if isinstance(write, _Update):
             guarded = written
+            if refuses and _is_of_runs(write):
+                runs.append(written)
         ids: ColumnElement[Any] = null()
         if guarded is not None:
             ids = select(func.array_agg(guarded.c.id, type_=ARRAY(Text()))).scalar_subquery()
@@ -195,7 +223,17 @@ def _composed(
         if notifies
         else []
     )
-    return select(*changed, *told).add_cte(*parts)
+    if not refuses:
+        return select(*changed, *told).add_cte(*parts)
+    changes = select(*changed).cte("changes")
+    guards = [
+        f"ids{number}" for number, (write, _) in enumerate(shape) if isinstance(write, _Update | _Acknowledge)
+    ]
+    return select(*changes.c, refusing(changes, guards), *told).add_cte(*parts)
+
+
+def _is_of_runs(write: Write) -> bool:
+    return isinstance(write, _Update) and write.table == PLAIN_TABLES.runs.name
 
 
 def _replaced(tables: Tables, shape: tuple[tuple[Write, bool], ...]) -> ColumnElement[bool] | None:
@@ -254,7 +292,7 @@ def _returned(tables: Tables, write: Write) -> ColumnElement[Any]:
     match write:
         case _Insert(name, _):
             return next(iter(tables.by_name[name].primary_key)).label("id")
-        case _Update(name, _):
+        case _Update(name):
             return tables.by_name[name].c.id
         case _Acknowledge() | _Enqueue():
             return tables.jobs.c.id
@@ -265,8 +303,9 @@ def _types(write: Write) -> Mapping[str, Any]:
     match write:
         case _Insert(name, columns):
             return column_types_of(PLAIN_TABLES.by_name[name], columns)
-        case _Update(name, columns):
-            return column_types_of(PLAIN_TABLES.by_name[name], ("id", *columns, "bumps", "expected_version"))
+        case _Update(name, columns, expects_events):
+            guards = ("expected_version", "expected_sequence") if expects_events else ("expected_version",)
+            return column_types_of(PLAIN_TABLES.by_name[name], ("id", *columns, "bumps", *guards))
         case _Acknowledge():
             return ACKNOWLEDGEMENT_COLUMNS
         case _Enqueue(columns):
@@ -283,18 +322,47 @@ async def _explain(tables: Tables, session: Session, write: Write, rows: Rows) -
     match write:
         case _Acknowledge():
             raise SupersededError(", ".join(str(row["id"]) for row in rows))
-        case _Update(name, _):
-            table = tables.by_name[name]
-            found = await session.fetch(versions_of(table, len(rows)), _numbered_ids(rows))
-            versions = {row["id"]: row["version"] for row in found}
+        case _Update(name, _, expects_events):
+            found = await session.fetch(versions_of(tables.by_name[name], len(rows)), _numbered_ids(rows))
+            standing = {row["id"]: row for row in found}
             entity = ENTITIES.get(name, name)
             row = rows[0]
-            if row["id"] not in versions:
+            if expects_events:
+                _explain_run(row, standing.get(row["id"]))
+            if row["id"] not in standing:
                 raise RecordNotFoundError(entity, row["id"])
-            raise StaleVersionError(entity, row["id"], row["expected_version"], versions[row["id"]])
+            raise StaleVersionError(
+                entity, row["id"], row["expected_version"], standing[row["id"]]["version"]
+            )
         case _Insert() | _Enqueue():
             # Rows that exist already are skipped where that is asked for, and refused by the database elsewhere.
             return
+
+
+async def _compare(tables: Tables, session: Session, expected: Sequence[RowUpdate]) -> None:
+    """Lock runs, and see that they are as they were loaded, before anything is written that relies on it."""
+    names = {f"item_{number}": update.key for number, update in enumerate(expected)}
+    found = await session.fetch(lock_event_sequences(tables, len(expected)), names)
+    standing = {row["id"]: row for row in found}
+    for update in expected:
+        guard = {
+            "id": update.key,
+            "expected_version": update.expected_version,
+            "expected_sequence": update.expected_sequence,
+        }
+        _explain_run(guard, standing.get(update.key))
+        update.expected_sequence = None
+
+
+def _explain_run(guard: Mapping[str, Any], standing: Row | None) -> None:
+    """Raise what keeps a run from being as it was loaded."""
+    version = None if standing is None else standing["version"]
+    if standing is None or version != guard["expected_version"]:
+        raise StaleVersionError(
+            ENTITIES[PLAIN_TABLES.runs.name], guard["id"], guard["expected_version"], version
+        )
+    if standing["event_seq"] != guard["expected_sequence"]:
+        raise StaleVersionError(LAST_EVENT, guard["id"], guard["expected_sequence"], standing["event_seq"])
 
 
 def _numbered_ids(rows: Rows) -> dict[str, Any]:

@@ -10,10 +10,13 @@ from stagewright.errors import DuplicateRecordError, StaleVersionError
 from stagewright_persistence_sqlalchemy.column_types import encoded
 from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
 
-__all__ = ["ENTITIES", "PendingWrites", "RowUpdate"]
+__all__ = ["ENTITIES", "LAST_EVENT", "PendingWrites", "RowUpdate"]
 
 ENTITIES: Final = {PLAIN_TABLES.runs.name: "run", PLAIN_TABLES.stages.name: "stage"}
 """What errors call the rows of tables whose rows have versions."""
+
+LAST_EVENT: Final = "last event of run"
+"""What errors call what has happened in a run since it was loaded."""
 
 RowKey: TypeAlias = tuple[str, str]
 
@@ -28,6 +31,7 @@ class RowUpdate:
         values: New values by column.
         bumps: How much its version rises.
         expected_version: Which version it must have before, or None.
+        expected_sequence: Of a run: which sequence its last event must have before, or None.
     """
 
     table: Table
@@ -35,6 +39,7 @@ class RowUpdate:
     values: dict[str, Any]
     bumps: int = 0
     expected_version: int | None = None
+    expected_sequence: int | None = None
 
 
 @dataclass(slots=True)
@@ -107,6 +112,18 @@ class PendingWrites:
             update.expected_version = before
         update.values.update(values)
         update.bumps += bumps
+
+    def expect_run(self, run_id: str, *, version: int, last_sequence: int) -> None:
+        """Send a run's update, and all that is sent with it, only if it has this version and this last event."""
+        self.update(PLAIN_TABLES.runs, run_id, {}, bumps=0, expected_version=version)
+        waiting = self.updates.get((PLAIN_TABLES.runs.name, run_id))
+        if waiting is not None:
+            waiting.expected_sequence = last_sequence
+
+    @property
+    def expected_runs(self) -> list[RowUpdate]:
+        """The updates of runs that have to be as they were loaded."""
+        return [update for update in self.updates.values() if update.expected_sequence is not None]
 
     def enqueue(self, row: Mapping[str, Any]) -> None:
         """Add a job; one of the same stage that waits to be sent would never be seen, and is dropped."""

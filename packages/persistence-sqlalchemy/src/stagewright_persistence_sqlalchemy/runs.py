@@ -95,6 +95,13 @@ class RunStores(Connection):
                 return await self._load_after_waiting(rows)
         return _loaded(rows)
 
+    async def expect_run(self, loaded: LoadedRun) -> None:
+        """Refuse what is sent from now on unless a run is as it was loaded."""
+        run = loaded.run
+        async with self._writing() as tx:
+            tx.know_sequence(run.id, loaded.last_sequence)
+            tx.pending.expect_run(run.id, version=run.version, last_sequence=loaded.last_sequence)
+
     async def claim_pending_runs(self, limit: int, *, now: datetime, serves: Serves) -> list[RunRecord]:
         """Make up to `limit` PENDING runs RUNNING, passing over those that another transaction holds."""
         if limit < 1:
@@ -247,7 +254,10 @@ class RunStores(Connection):
         of_run: dict[str, list[StoredStage]] = {run_id: [] for run_id in runs}
         for row in stages:
             of_run[row["run_id"]].append(stage_of(row))
-        return [LoadedRun(joined_run_of(row), tuple(of_run[run_id])) for run_id, row in runs.items()]
+        return [
+            LoadedRun(joined_run_of(row), tuple(of_run[run_id]), row["r_event_seq"])
+            for run_id, row in runs.items()
+        ]
 
 
 def _loaded(rows: Sequence[Row]) -> list[LoadedRun]:
@@ -255,7 +265,11 @@ def _loaded(rows: Sequence[Row]) -> list[LoadedRun]:
     for row in rows:
         of_run.setdefault(row["r_id"], []).append(row)
     return [
-        LoadedRun(joined_run_of(members[0]), tuple(filter(None, map(joined_stage_of, members))))
+        LoadedRun(
+            joined_run_of(members[0]),
+            tuple(filter(None, map(joined_stage_of, members))),
+            members[0]["r_event_seq"],
+        )
         for members in of_run.values()
     ]
 

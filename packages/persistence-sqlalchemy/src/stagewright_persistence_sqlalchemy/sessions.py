@@ -21,8 +21,13 @@ class Session(Protocol):
     async def finish_with(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
         """Like `fetch`, for the last statement of a transaction, which nothing that it answers can make undone.
 
-        Where it is the first one too, it may be the whole transaction, without a BEGIN and a COMMIT around it.
+        Where it is the first one too, it may be the whole transaction, without a BEGIN and a COMMIT around it. One that
+        refuses to be kept has changed nothing, and its answer is what it told.
         """
+        ...
+
+    async def can_finish_at_once(self) -> bool:
+        """Whether the next statement, if it is the last one too, is the whole transaction by itself."""
         ...
 
     async def execute(self, statement: Executable, parameters: Mapping[str, Any]) -> int:

@@ -90,6 +90,9 @@ class SqlAlchemySession:
             result = await self._connection.execute(statement, dict(parameters))
             return cast("list[Row]", list(result.mappings()))
 
+    async def can_finish_at_once(self) -> bool:
+        return False
+
     async def finish_with(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
         """Like `fetch`."""
         return await self.fetch(statement, parameters)

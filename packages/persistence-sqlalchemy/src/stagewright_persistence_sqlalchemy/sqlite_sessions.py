@@ -110,6 +110,9 @@ class _SqliteSession:
             records = await self._in_thread(lambda one: one.execute(prepared.sql, arguments).fetchall())
         return prepared.rows(records)
 
+    async def can_finish_at_once(self) -> bool:
+        return False
+
     async def finish_with(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
         return await self.fetch(statement, parameters)
 

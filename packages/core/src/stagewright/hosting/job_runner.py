@@ -41,6 +41,7 @@ async def run_job(kernel: Kernel, job: DequeuedJob, *, abort: AbortSignal | None
                 stage_id=job.stage_id,
                 job=reference,
                 abort=abort,
+                loaded=job.loaded,
             )
         )
     except (RunNotFoundError, UnknownWorkflowError, UnknownStageError) as error:

@@ -5,6 +5,7 @@ from datetime import datetime
 from stagewright.errors import DuplicateRecordError, RecordNotFoundError
 from stagewright.memory.connection import Connection
 from stagewright.memory.copies import detached
+from stagewright.memory.event_sequences import last_sequence
 from stagewright.memory.rows import EventSequenceRow, OutboxRow
 from stagewright.memory.transaction import Transaction
 from stagewright.records import EventRecord, NewEvent
@@ -26,8 +27,7 @@ class InMemoryOutboxStore(Connection):
                 if await tx.lock_row(self._database.runs, run_id) is None:
                     raise RecordNotFoundError("run", run_id)
             for event in events:
-                last = tx.get(sequences, event.run_id)
-                sequence = 1 if last is None else last.last + 1
+                sequence = last_sequence(tx, self._database, event.run_id) + 1
                 await self._insert(tx, event, sequence)
                 tx.put(sequences, EventSequenceRow(event.run_id, sequence))
 

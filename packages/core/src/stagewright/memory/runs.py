@@ -5,8 +5,9 @@ from datetime import datetime
 from stagewright.errors import DuplicateRecordError, RecordNotFoundError, StaleVersionError
 from stagewright.memory.connection import Connection
 from stagewright.memory.copies import detached, detached_fields
+from stagewright.memory.event_sequences import last_sequence
 from stagewright.memory.served import is_served
-from stagewright.records import RunPatch, RunRecord, Serves, StoredStage
+from stagewright.records import LoadedRun, RunPatch, RunRecord, Serves, StoredStage
 from stagewright.status import Status
 
 __all__ = ["InMemoryRunStore"]
@@ -56,6 +57,18 @@ class InMemoryRunStore(Connection):
                 if run is not None:
                     locked.append(detached(run))
             return locked
+
+    async def expect_run(self, loaded: LoadedRun) -> None:
+        """Lock a run, and refuse the transaction unless it is as it was loaded."""
+        expected = loaded.run
+        async with self._statement("expect_run") as tx:
+            run = await tx.lock_row(self._database.runs, expected.id)
+            if run is None or run.version != expected.version:
+                current = None if run is None else run.version
+                raise StaleVersionError("run", expected.id, expected.version, current)
+            last = last_sequence(tx, self._database, expected.id)
+            if last != loaded.last_sequence:
+                raise StaleVersionError("last event of run", expected.id, loaded.last_sequence, last)
 
     async def get_stuck_runs(
         self, before: datetime, *, limit: int, after: str | None = None, serves: Serves = None

@@ -4,6 +4,7 @@ from datetime import datetime
 
 from stagewright.errors import DuplicateRecordError, RecordNotFoundError, StaleVersionError
 from stagewright.memory.copies import detached, detached_fields
+from stagewright.memory.event_sequences import last_sequence
 from stagewright.memory.rows import AnnotationRow
 from stagewright.memory.runs import InMemoryRunStore
 from stagewright.memory.served import is_served
@@ -184,5 +185,6 @@ class InMemoryStageStore(InMemoryRunStore):
                 if run is not None:
                     stages = tx.where(self._database.stages, "run", run_id)
                     stages.sort(key=lambda stage: (stage.execution_group, stage.stage_number))
-                    loaded.append(LoadedRun(detached(run), tuple(detached(stage) for stage in stages)))
+                    seen = tuple(detached(stage) for stage in stages)
+                    loaded.append(LoadedRun(detached(run), seen, last_sequence(tx, self._database, run_id)))
             return loaded

@@ -65,6 +65,17 @@ class RunStore(Protocol):
         """
         ...
 
+    async def expect_run(self, loaded: LoadedRun) -> None:
+        """Let this transaction be kept only if a run is as it was loaded, without waiting for who holds it until then.
+
+        It is as it was loaded as long as it has the loaded version and no event after `last_sequence`. Events that this
+        transaction appends follow that one. A store may also lock the run and compare at once.
+
+        Raises:
+            StaleVersionError: If the run isn't as it was loaded any more, or gone, at the latest at commit.
+        """
+        ...
+
     async def get_stuck_runs(
         self, before: datetime, *, limit: int, after: str | None = None, serves: Serves = None
     ) -> list[RunRecord]:

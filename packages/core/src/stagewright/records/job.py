@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from stagewright.json_values import Json
+from stagewright.records.loaded_run import LoadedRun
 from stagewright.status import Status
 
 __all__ = [
@@ -98,6 +99,8 @@ class DequeuedJob:
         worker_losses: How often the lease of this job was lost before.
         max_attempts: How many failures end the stage.
         max_worker_losses: How many lost leases end the stage.
+        loaded: The run as the claim of this delivery left it, where the claim has read it. It spares whoever executes
+            the job at once, in the same process, reading it again; it is no part of what a delivery is.
     """
 
     job_id: str
@@ -112,6 +115,7 @@ class DequeuedJob:
     worker_losses: int
     max_attempts: int
     max_worker_losses: int
+    loaded: LoadedRun | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -172,15 +172,20 @@ def signals_of_run(tables: Tables) -> Select[Any]:
 def lock_event_sequences(tables: Tables, count: int) -> Executable:
     """The last event of runs, whose rows are locked by this in the order of their ids."""
     runs = tables.runs.c
-    named = select(runs.id, runs.event_seq).where(runs.id.in_(numbered(count))).order_by(runs.id)
+    named = (
+        select(runs.id, runs.version, runs.event_seq).where(runs.id.in_(numbered(count))).order_by(runs.id)
+    )
     return along(named.with_for_update(), tables.runs, PRIMARY)
 
 
 @lru_cache(maxsize=64)
 def versions_of(table: Table, count: int) -> Executable:
-    """The versions of rows; None where the table has none."""
-    version = table.c.version if "version" in table.c else literal_column("NULL").label("version")
-    named: Any = select(table.c.id, version)  # Any: typed by its columns
+    """The versions of rows, and the sequences of runs' last events; None where the table has none."""
+    told = [
+        table.c[name] if name in table.c else literal_column("NULL").label(name)
+        for name in ("version", "event_seq")
+    ]
+    named: Any = select(table.c.id, *told)  # Any: typed by its columns
     return of_met_rows(named.where(table.c.id.in_(numbered(count))))
 
 

@@ -65,8 +65,12 @@ ACKNOWLEDGEMENT_COLUMNS: Columns = {
 
 
 def column_types_of(table: Table, names: Sequence[str]) -> Columns:
-    """The types of some columns' encoded values; `bumps` and `expected_version` are integers beside them."""
-    extra: dict[str, TypeEngine[Any]] = {"bumps": Integer(), "expected_version": Integer()}
+    """The types of some columns' encoded values; `bumps` and what is expected are integers beside them."""
+    extra: dict[str, TypeEngine[Any]] = {
+        "bumps": Integer(),
+        "expected_version": Integer(),
+        "expected_sequence": BigInteger(),
+    }
     return {name: extra[name] if name in extra else wire_type(table.c[name].type) for name in names}
 
 
@@ -96,15 +100,14 @@ def insert_rows(
 
 
 def update_rows(table: Table, names: Sequence[str], source: Source) -> Update:
-    """Change rows by id, raise their version, and leave alone those that don't have the expected one."""
+    """Change rows by id, raise their version, and leave alone those that don't have what is expected of them."""
     values: dict[str, Any] = {name: source[name] for name in names}
     values["version"] = table.c.version + source["bumps"]
     expected = source["expected_version"]
-    return (
-        update(table)
-        .values(values)
-        .where(table.c.id == source["id"], or_(expected.is_(None), table.c.version == expected))
-    )
+    guards = [table.c.id == source["id"], or_(expected.is_(None), table.c.version == expected)]
+    if "expected_sequence" in source:
+        guards.append(table.c.event_seq == source["expected_sequence"])
+    return update(table).values(values).where(*guards)
 
 
 def enqueue_jobs(
@@ -141,7 +144,11 @@ def acknowledge_jobs(tables: Tables, kind: DatabaseKind, source: Source) -> Upda
 
 
 def acknowledge_held_jobs(
-    tables: Tables, kind: DatabaseKind, source: Source, replaced: ColumnElement[bool] | None
+    tables: Tables,
+    kind: DatabaseKind,
+    source: Source,
+    replaced: ColumnElement[bool] | None,
+    conditions: Sequence[ColumnElement[bool]] = (),
 ) -> tuple[CTE, Update]:
     """The same for one statement of several writes, which waits a moment for a held job, and then fails as transient.
 
@@ -149,6 +156,7 @@ def acknowledge_held_jobs(
         tables: The tables.
         kind: The database.
         source: The acknowledgements.
+        conditions: What has to be known before a job is looked at.
         replaced: Which jobs the same statement puts others in the place of: no row can be changed twice by one
             statement, and nothing of those would be left.
 
@@ -160,7 +168,7 @@ def acknowledge_held_jobs(
     # A heartbeat holds the job for a moment only, and is no reason to begin anew.
     held = (
         select(jobs.position, *(value.label(name) for name, value in source.items()))
-        .where(_waits_for_a_moment(), _is_own(tables, source))
+        .where(*conditions, _waits_for_a_moment(), _is_own(tables, source))
         .with_for_update(of=tables.jobs, key_share=True)
         .cte("held_jobs")
     )

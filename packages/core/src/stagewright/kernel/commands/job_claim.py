@@ -1,6 +1,6 @@
 """`job.claim`: take jobs, and start their stages in the same transaction where the transport can."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar
 
 from stagewright.kernel.command import Command, Count, Id, ServedDefinitions
@@ -12,7 +12,7 @@ from stagewright.kernel.procedures.unpack_jobs import unpack_jobs
 from stagewright.kernel.rules.waiting import is_due
 from stagewright.kernel.unit_of_work import UnitOfWork, in_transaction
 from stagewright.ports import JobTransport
-from stagewright.records import DequeuedJob, RunRecord, Serves, StoredStage
+from stagewright.records import DequeuedJob, LoadedRun, RunRecord, Serves, StoredStage
 from stagewright.status import ACTIVE_STAGE_STATUSES, TERMINAL_RUN_STATUSES, Status
 
 __all__ = ["ClaimJobs", "ClaimJobsResult", "handle"]
@@ -77,23 +77,30 @@ async def _claim(command: ClaimJobs, unit: UnitOfWork, serves: Serves) -> list[D
     if not jobs:
         return []
     loaded = await unit.tx.load_runs({job.run_id for job in jobs}, lock=True)
-    runs = {one.run.id: one.run for one in loaded}
-    stages = {(stage.run_id, stage.stage_id): stage for one in loaded for stage in one.stages}
+    runs = {one.run.id: one for one in loaded}
     started = []
     for job in jobs:
-        stage = stages.get((job.run_id, job.stage_id))
-        run = runs.get(job.run_id)
+        known = runs.get(job.run_id)
+        run = None if known is None else known.run
+        stage = None if known is None else known.stage(job.stage_id)
         if run is not None and await unit.ports.has_another_structure(run, unit.tx):
             if serves is not None:
                 raise _AnotherStructure
             started.append(job)  # who claims everything gets it, and hands it back when it is executed
         elif await _startable(transport, job, run, stage):
-            if stage is not None and stage.status is not Status.SUSPENDED:
-                await start_stage(unit, stage)
-            elif stage is not None and is_due(stage, unit.now):
-                await resume_stage(unit, stage)
+            if known is not None and stage is not None:
+                runs[job.run_id] = await _started(unit, known, stage)
             started.append(job)
-    return started
+    return [replace(job, loaded=runs.get(job.run_id)) for job in started]
+
+
+async def _started(unit: UnitOfWork, known: LoadedRun, stage: StoredStage) -> LoadedRun:
+    """The run with this stage started, unless it waits for a time that is still to come."""
+    if stage.status is not Status.SUSPENDED:
+        return known.changed(await start_stage(unit, stage), events=1)
+    if is_due(stage, unit.now):
+        return known.changed(await resume_stage(unit, stage), events=0)
+    return known
 
 
 async def _startable(

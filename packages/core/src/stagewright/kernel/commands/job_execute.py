@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
 from pydantic import AfterValidator
@@ -24,7 +24,7 @@ from stagewright.kernel.idempotency import KeyedCommand
 from stagewright.kernel.procedures.begin_execution import begin_execution
 from stagewright.kernel.procedures.execution import Execution, JobRef
 from stagewright.kernel.procedures.load_activity import load_activity
-from stagewright.kernel.procedures.record_outcome import Recorded, record_outcome
+from stagewright.kernel.procedures.record_outcome import Recorded, is_alone, record_outcome
 from stagewright.kernel.procedures.reset_steps import reset_owed_steps
 from stagewright.kernel.procedures.settle_job import Settlement, acknowledge, require_owned
 from stagewright.kernel.procedures.store_output import StoredOutput, discard_output, store_output
@@ -32,7 +32,7 @@ from stagewright.kernel.rules.ghosts import GhostReason, ghost_of
 from stagewright.kernel.rules.waiting import is_due
 from stagewright.kernel.unit_of_work import UnitOfWork, in_transaction
 from stagewright.ports import ActivityOutcome, BodyFailed, BodyReturned
-from stagewright.records import ErrorRecord, RunRecord, StoredStage
+from stagewright.records import ErrorRecord, LoadedRun, RunRecord, StoredStage
 from stagewright.runtime.abort import NeverAborted
 from stagewright.runtime.claim_check import load_spilled
 from stagewright.runtime.failure import describe_exception
@@ -40,6 +40,7 @@ from stagewright.status import Status
 
 __all__ = ["ExecuteJob", "ExecuteJobResult", "JobRef", "handle"]
 
+_FRESH: Final = timedelta(seconds=1)
 _log: Final = logging.getLogger("stagewright.kernel")
 
 
@@ -74,6 +75,12 @@ def _signal(value: object) -> object:
     return value
 
 
+def _loaded_run(value: object) -> object:
+    if value is not None and not isinstance(value, LoadedRun):
+        raise ValueError("is no LoadedRun; leave it out of a dict")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class ExecuteJob(Command[ExecuteJobResult]):
     """Execute a stage.
@@ -88,6 +95,8 @@ class ExecuteJob(Command[ExecuteJobResult]):
         idempotency_key: A repetition gets the first outcome. Hosts don't need it: each executes a delivery once, and
             the job's fence lets only one outcome of a delivery through.
         abort: Set while the body runs to tell it to stop; its outcome is discarded then.
+        loaded: What `ClaimJobs` gave as `DequeuedJob.loaded`, so that the run needn't be read again. It is used in the
+            first second after the claim; leave it out of a dict.
 
     Raises:
         RunNotFoundError: If there is no such run.
@@ -105,6 +114,8 @@ class ExecuteJob(Command[ExecuteJobResult]):
     idempotency_key: Id | None = None
     # Any: pydantic can't check a Protocol; it is an AbortSignal
     abort: Annotated[Any, AfterValidator(_signal)] = field(default=None, compare=False)
+    # Any: as above; it is a LoadedRun
+    loaded: Annotated[Any, AfterValidator(_loaded_run)] = field(default=None, compare=False)
 
 
 async def handle(command: ExecuteJob, ports: KernelPorts) -> ExecuteJobResult:
@@ -127,10 +138,9 @@ async def handle(command: ExecuteJob, ports: KernelPorts) -> ExecuteJobResult:
 
 async def _execute(command: ExecuteJob, ports: KernelPorts, keyed: KeyedCommand | None) -> ExecuteJobResult:
     workflow = ports.workflow(command.workflow_id)
-    loaded = await ports.persistence.load_runs([command.run_id])
-    if not loaded:
-        raise RunNotFoundError(command.run_id)
-    run, stages = loaded[0].run, loaded[0].stages
+    claimed = _just_claimed(command, ports)
+    loaded = claimed or await _loaded(command, ports)
+    run = loaded.run
     if run.workflow_id != workflow.id:
         problem = Problem(
             path="$.workflow_id", message=f"run {run.id!r} is a run of workflow {run.workflow_id!r}"
@@ -141,7 +151,7 @@ async def _execute(command: ExecuteJob, ports: KernelPorts, keyed: KeyedCommand 
     if reason is not None:
         return _ghost(reason, _why_ghost(ports, run, workflow))
     stage = workflow.stage(command.stage_id)
-    record = next((one for one in stages if one.stage_id == stage.id), None)
+    record = loaded.stage(stage.id)
     # All events of one dispatch share their cause.
     cause = command.idempotency_key or ports.ids.new_id()
     standing = None if record is None else await _standing_result(command, ports, record, keyed)
@@ -159,13 +169,33 @@ async def _execute(command: ExecuteJob, ports: KernelPorts, keyed: KeyedCommand 
         record=record,
         job=command.job,
         advances=_advances(command, ports),
+        loaded=claimed,
     )
-    outcome = await _run_body(command, ports, execution, run, stages)
+    outcome = await _run_body(command, ports, execution, run, loaded.stages)
     await _write_model_calls(ports)
     if command.abort is not None and command.abort.is_set:
         await _keep_logs(ports, outcome)
         return _aborted(command.abort)
     return await _record(ports, execution, outcome, keyed, cause)
+
+
+def _just_claimed(command: ExecuteJob, ports: KernelPorts) -> LoadedRun | None:
+    """The run as its claim left it, if that was a moment ago and the transport took part in it."""
+    loaded: LoadedRun | None = command.loaded
+    if loaded is None or not _advances(command, ports) or loaded.run.id != command.run_id:
+        return None
+    stage = loaded.stage(command.stage_id)
+    if stage is None or stage.status is not Status.RUNNING:
+        return None
+    age = ports.clock.now() - stage.updated_at
+    return loaded if timedelta(0) <= age <= _FRESH else None
+
+
+async def _loaded(command: ExecuteJob, ports: KernelPorts) -> LoadedRun:
+    loaded = await ports.persistence.load_runs([command.run_id])
+    if not loaded:
+        raise RunNotFoundError(command.run_id)
+    return loaded[0]
 
 
 async def _standing_result(
@@ -256,8 +286,14 @@ async def _record(
     if isinstance(outcome.ending, BodyReturned):
         stored = await store_output(ports, execution, outcome.ending)
 
+    # What hasn't changed since the claim needs no look under a lock; only the first try takes that chance.
+    known = [execution.loaded] if is_alone(execution, outcome) else []
+
     async def work(unit: UnitOfWork, *, advances: bool) -> ExecuteJobResult:
-        recorded = await record_outcome(unit, execution, outcome, stored, advances=advances)
+        expected = known.pop() if known else None
+        recorded = await record_outcome(
+            unit, execution, outcome, stored, advances=advances, expected=expected
+        )
         result = _flat(recorded, outcome)
         if keyed is not None:
             await keyed.complete(unit.tx, result)

@@ -52,5 +52,4 @@ async def begin_execution(
         # Somebody started it before and may still come to an end: the attempt rises to refuse that outcome.
         record = replace(record, attempt=record.attempt + 1)
         await unit.tx.update_stage(record.id, StagePatch(updated_at=unit.now, attempt=record.attempt))
-    await start_stage(unit, record)
-    return replace(record, status=Status.RUNNING, started_at=unit.now)
+    return await start_stage(unit, record)

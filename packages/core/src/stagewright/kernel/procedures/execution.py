@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stagewright.definitions import Stage, Workflow
-from stagewright.records import Fence, StoredStage
+from stagewright.records import Fence, LoadedRun, StoredStage
 
 __all__ = ["Execution", "JobRef"]
 
@@ -33,6 +33,7 @@ class Execution:
         record: The stage's record as it was started; its attempt fences the outcome.
         job: The delivery that is answered, if there is one.
         advances: Whether the transaction of the outcome also moves the run on.
+        loaded: The run as the claim left it, if that is what this execution began with.
     """
 
     run_id: str
@@ -41,3 +42,4 @@ class Execution:
     record: StoredStage
     job: JobRef | None
     advances: bool
+    loaded: LoadedRun | None = None

@@ -25,6 +25,7 @@ from stagewright.kernel.unit_of_work import UnitOfWork
 from stagewright.ports import ActivityOutcome, BodyFailed, BodyReturned, BodySuspended, BodyWaits
 from stagewright.records import (
     ErrorRecord,
+    LoadedRun,
     LogLevel,
     LogRecord,
     RunRecord,
@@ -35,7 +36,7 @@ from stagewright.records import (
 from stagewright.runtime.failure import describe_exception
 from stagewright.status import Status
 
-__all__ = ["Recorded", "record_outcome"]
+__all__ = ["Recorded", "is_alone", "record_outcome"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,19 @@ class _Ending:
     log_level: LogLevel | None = None
 
 
+def is_alone(execution: Execution, outcome: ActivityOutcome) -> bool:
+    """Whether a body has returned in a run in which nothing else goes on: it is likely to be unchanged."""
+    loaded = execution.loaded
+    return (
+        loaded is not None
+        and isinstance(outcome.ending, BodyReturned)
+        and loaded.run.redrive_count == 0
+        and all(
+            stage.status is Status.COMPLETED or stage.id == execution.record.id for stage in loaded.stages
+        )
+    )
+
+
 async def record_outcome(
     unit: UnitOfWork,
     execution: Execution,
@@ -66,18 +80,27 @@ async def record_outcome(
     stored: StoredOutput | None,
     *,
     advances: bool,
+    expected: LoadedRun | None = None,
 ) -> Recorded:
     """Record how an execution ended, together with its job, its events, and where `advances` the run's next step.
+
+    With `expected` the run isn't read: the transaction is refused by the store if it is another one by now.
 
     Raises:
         RunNotRunningError: If the run has ended or was cancelled; nothing is kept then.
         SupersededError: If this attempt or this delivery isn't the current one any more; nothing is kept then.
+        StaleVersionError: If the run isn't as expected; nothing is kept then.
     """
-    run, stages = await _still_wanted(unit, execution)
+    if expected is None:
+        run, stages = await _still_wanted(unit, execution)
+    else:
+        await unit.tx.expect_run(expected)
+        run, stages = expected.run, expected.stages
     record = next(stage for stage in stages if stage.id == execution.record.id)
     ending = await _ending(unit, execution, record, outcome, stored)
     await settle_job(unit, execution.job, ending.settlement)
-    await unit.tx.update_stage(record.id, ending.patch)
+    version = None if expected is None else record.version
+    await unit.tx.update_stage(record.id, ending.patch, expected_version=version)
     for event in (*outcome.progress, *ending.events):
         unit.emit(event)
     subject = AnnotationSubject(
