@@ -217,7 +217,15 @@ def test_a_clause_that_is_broken_is_named_with_its_test(
 
 @pytest.mark.guarantee("testing.one-port-is-enough")
 @pytest.mark.parametrize(
-    "beside", [(), ("--step-ledger=apart://{folder}", "--job-transport=apart://{folder}")]
+    "beside",
+    [
+        pytest.param((), id="alone"),
+        pytest.param(
+            ("--step-ledger=apart://{folder}", "--job-transport=apart://{folder}"),
+            id="beside-memory",
+            marks=pytest.mark.wide,
+        ),
+    ],
 )
 def test_a_store_without_runs_is_held_to_all_that_needs_no_common_database(
     conformance: Run, broken_adapter: dict[str, str], tmp_path: Path, beside: tuple[str, ...]
