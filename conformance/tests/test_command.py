@@ -32,8 +32,10 @@ OWN_CONFTEST = "raise RuntimeError('this is for the tests of the project')"
 BROKEN_PLUGIN = """
 from contextlib import asynccontextmanager
 
-from stagewright.memory import InMemoryBlobStore
+from stagewright.memory import InMemoryBlobStore, InMemoryDatabase, InMemoryJobTransport, InMemoryStepLedger
 from stagewright.plugins import AdapterSet, hookimpl
+
+DATABASES = {}
 
 
 class KeepsTheFirst(InMemoryBlobStore):
@@ -46,9 +48,16 @@ async def open_broken(url, options):
     yield AdapterSet(blob_store=KeepsTheFirst())
 
 
+@asynccontextmanager
+async def open_apart(url, options):
+    database = DATABASES.setdefault(url, InMemoryDatabase())
+    yield AdapterSet(step_ledger=InMemoryStepLedger(database), job_transport=InMemoryJobTransport(database))
+
+
 @hookimpl
 def stagewright_register_adapters(registry):
     registry.add("broken", open_broken)
+    registry.add("apart", open_apart)
 """
 
 
@@ -204,6 +213,36 @@ def test_a_clause_that_is_broken_is_named_with_its_test(
     assert reasons["RunSuite"] == "only blob_store, step_ledger was asked for"
     told = "StepEnlistmentSuite, StepLedgerSuite on broken://{folder}: the URL serves no step_ledger"
     assert told in done.stdout
+
+
+@pytest.mark.guarantee("testing.one-port-is-enough")
+@pytest.mark.parametrize(
+    "beside",
+    [
+        pytest.param((), id="alone"),
+        pytest.param(
+            ("--step-ledger=apart://{folder}", "--job-transport=apart://{folder}"),
+            id="beside-memory",
+            marks=pytest.mark.wide,
+        ),
+    ],
+)
+def test_a_store_without_runs_is_held_to_all_that_needs_no_common_database(
+    conformance: Run, broken_adapter: dict[str, str], tmp_path: Path, beside: tuple[str, ...]
+) -> None:
+    url = "memory://" if beside else "apart://{folder}"
+    chosen = "(Step or JobQueueSuite or TransportEnlistment or FairClaim) and not Listing and not Paging"
+    arguments = (url, *beside, "--port=step_ledger", "--port=job_transport", "-k", chosen)
+    done = conformance(*arguments, "--json=report.json", environment=broken_adapter)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [target] = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["targets"]
+    for suite in ("StepLedgerSuite", "JobQueueSuite"):
+        counts = target["suites"][suite]
+        assert (counts["passed"] > 20, counts["not_exercised"]) == (True, 0)
+    left = {each["suite"]: each["reason"] for each in target["not_exercised"]}
+    assert left["StepEnlistmentSuite"] == "the step_ledger is in another database than the persistence"
+    for suite in ("TransportEnlistmentSuite", "FairClaimSuite"):
+        assert left[suite] == "the job_transport is in another database than the persistence"
 
 
 def test_a_url_that_nobody_can_empty_is_refused(

@@ -8,6 +8,7 @@ from typing import Final
 from stagewright.errors import InvalidSettingError
 from stagewright.plugins import AdapterOptions, AdapterRegistry, AdapterSet, ConformanceTarget
 from stagewright.plugins.adapters import redacted
+from stagewright.ports import Persistence
 from stagewright_conformance.capabilities import CAPABILITY_NAMES, Capabilities
 from stagewright_conformance.targets import target_of
 
@@ -151,16 +152,24 @@ class OpenedPlace:
     Attributes:
         place: What was opened.
         sets: What each store serves, by its URL.
+        spare: A persistence for tests of other ports where no store serves one.
     """
 
     place: Place
     sets: Mapping[str, AdapterSet]
+    spare: Persistence | None = None
 
     def beside(self, port: str) -> AdapterSet:
-        """What the store of a port serves; its persistence is the home's where it has none."""
+        """What the store of a port serves; its persistence is the home's where it has none, or else the spare one."""
         own = self.sets[self.place.store_of(port).url]
-        home = self.sets[self.place.home.url]
-        return own if own.persistence is not None else replace(own, persistence=home.persistence)
+        if own.persistence is not None:
+            return own
+        return replace(own, persistence=self.sets[self.place.home.url].persistence or self.spare)
+
+    def is_apart(self, port: str) -> bool:
+        """Whether a port is served by a store that has no persistence of its own, or isn't the home."""
+        store = self.place.store_of(port)
+        return store.url != self.place.home.url or self.sets[store.url].persistence is None
 
     @property
     def adapters(self) -> AdapterSet:

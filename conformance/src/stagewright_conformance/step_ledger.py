@@ -53,8 +53,9 @@ class _LedgerSuite(PersistenceSuite):
 class StepLedgerSuite(_LedgerSuite):
     """`StepLedger`.
 
-    Fixtures: those of `PersistenceSuite` (a step's stage record has to exist), and `ledger` (required: the ledger
-    over the same database, empty for each test).
+    Fixtures: those of `PersistenceSuite`, of which `persistence` is required (the tests make the stage records there),
+    and `ledger` (required: the ledger, empty for each test; one in the persistence's database is over that one, and for
+    any other `persistence` may be one in memory).
     """
 
     async def test_a_step_comes_back_as_it_was_claimed(self, ledger: StepLedger, stage_id: str) -> None:

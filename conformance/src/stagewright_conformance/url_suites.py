@@ -13,6 +13,7 @@ from stagewright.plugins import AdapterSet
 from stagewright.ports import (
     AICallLogger,
     BlobStore,
+    Enlistable,
     EventSink,
     ForeseesWork,
     JobTransport,
@@ -23,6 +24,8 @@ from stagewright.ports import (
 )
 from stagewright_conformance.borrowed_sessions import OpenSession
 from stagewright_conformance.capabilities import Capabilities
+from stagewright_conformance.enlistment import TransportEnlistmentSuite
+from stagewright_conformance.fair_claims import FairClaimSuite
 from stagewright_conformance.outlook import JobOutlookSuite, OutlookSuite
 from stagewright_conformance.places import ENGINE, OpenedPlace, Place
 from stagewright_conformance.port_suites import (
@@ -39,6 +42,7 @@ from stagewright_conformance.port_suites import (
 )
 from stagewright_conformance.preparation import empty_store
 from stagewright_conformance.presigning import PresignerSuite
+from stagewright_conformance.step_ledger import StepEnlistmentSuite
 from stagewright_conformance.suite import Scale, Suite
 from stagewright_conformance.url_run import RUN
 
@@ -76,8 +80,9 @@ class AtUrl:
         opening = place.opened(
             pytestconfig.stash[RUN].registry, tmp_path.as_posix(), only=lambda one: one.url in used
         )
-        async with opening as opened:
-            yield opened
+        run = pytestconfig.stash[RUN]
+        async with opening as opened, run.registry.open("memory://", run.options) as memory:
+            yield replace(opened, spare=memory.persistence)
 
     @pytest_asyncio.fixture
     async def opened_elsewhere(
@@ -91,7 +96,7 @@ class AtUrl:
             only=lambda one: one.url in used and not one.opens_anew,
         )
         async with opening as other:
-            yield OpenedPlace(opened.place, {**opened.sets, **other.sets})
+            yield replace(opened, sets={**opened.sets, **other.sets})
 
     @pytest.fixture
     def beside(self, opened: OpenedPlace) -> AdapterSet:
@@ -118,7 +123,7 @@ class AtUrl:
 
     @pytest.fixture
     def persistence(self, beside: AdapterSet, request: pytest.FixtureRequest) -> Persistence:
-        """The persistence, or else that of the place's home."""
+        """The persistence, or else that of the place's home, or else one in memory."""
         found = _served(beside.persistence, "persistence")
         if _is_test_of(request, OutlookSuite, JobOutlookSuite) and not isinstance(found, ForeseesWork):
             pytest.skip("the persistence is no ForeseesWork")
@@ -151,9 +156,12 @@ class AtUrl:
         return _served(beside.run_reader, "run_reader")
 
     @pytest.fixture
-    def transport(self, beside: AdapterSet) -> JobTransport:
+    def transport(self, opened: OpenedPlace, request: pytest.FixtureRequest) -> JobTransport:
         """The job transport."""
-        return _served(beside.job_transport, "job_transport")
+        found = _served(opened.beside(self.port).job_transport, "job_transport")
+        if _is_test_of(request, TransportEnlistmentSuite, FairClaimSuite):
+            _require_enlisting(found, opened, self.port)
+        return found
 
     @pytest.fixture
     def rival_transport(self, elsewhere: AdapterSet) -> JobTransport:
@@ -166,9 +174,12 @@ class AtUrl:
         return (lambda: datetime.now(UTC)) if beside.clock is None else beside.clock.now
 
     @pytest.fixture
-    def ledger(self, beside: AdapterSet) -> StepLedger:
+    def ledger(self, opened: OpenedPlace, request: pytest.FixtureRequest) -> StepLedger:
         """The step ledger."""
-        return _served(beside.step_ledger, "step_ledger")
+        found = _served(opened.beside(self.port).step_ledger, "step_ledger")
+        if _is_test_of(request, StepEnlistmentSuite):
+            _require_enlisting(found, opened, self.port)
+        return found
 
     @pytest.fixture
     def ai_calls(self, beside: AdapterSet) -> AICallLogger:
@@ -213,6 +224,14 @@ def _served(port: P | None, name: str) -> P:
     if port is None:
         pytest.skip(f"the URL serves no {name}")
     return port
+
+
+def _require_enlisting(adapter: object, opened: OpenedPlace, port: str) -> None:
+    """Leave out what is for one database alone, where two stores keep the two ports."""
+    persistence = _served(opened.beside(port).persistence, "persistence")
+    enlists = isinstance(adapter, Enlistable) and adapter.enlist(persistence) is not None
+    if opened.is_apart(port) and not enlists:
+        pytest.skip(f"the {port} is in another database than the persistence")
 
 
 def _is_test_of(request: pytest.FixtureRequest, *suites: type[Suite]) -> bool:

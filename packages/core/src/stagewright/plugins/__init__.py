@@ -1,7 +1,7 @@
 """Extending Stagewright: hooks for adapters, hosts, event plugins, middleware and commands, and how they are found."""
 
 from stagewright.plugins import hookspecs
-from stagewright.plugins.adapters import AdapterOpener, AdapterOptions, AdapterRegistry, AdapterSet
+from stagewright.plugins.adapters import AdapterOpener, AdapterOptions, AdapterRegistry, AdapterSet, redacted
 from stagewright.plugins.conformance_targets import ConformanceTarget
 from stagewright.plugins.discovery import DISABLE_VARIABLE, DiscoveredPlugin, PluginSet, discover_plugins
 from stagewright.plugins.event_plugins import EventHandler, Plugin, PluginRunner, event_plugin
@@ -29,4 +29,5 @@ __all__ = [
     "event_plugin",
     "hookimpl",
     "hookspecs",
+    "redacted",
 ]

@@ -68,12 +68,16 @@ class AdapterOptions:
 class AdapterSet:
     """Every port that one URL serves, over one connection pool; a port that it can't serve stays None.
 
+    `open_kernel` takes the job transport, the step ledger, the blob store and the event sink each from a URL of its own
+    if it is given one. The persistence, and with it the run reader, the log of model calls and the clock, come from the
+    URL where runs are kept. What a kernel can't do without is a persistence, a job transport and a blob store.
+
     Attributes:
         persistence: The state of runs.
         job_transport: The jobs.
         step_ledger: The durable steps.
         blob_store: Large values.
-        run_reader: Reading for people.
+        run_reader: Reading for people; None where the persistence itself is a `RunReader`.
         event_sink: Where events go.
         ai_call_logger: The log of model calls.
         clock: The clock of the place where state is kept; used unless the application gives one.
@@ -130,6 +134,11 @@ class AdapterRegistry:
 
     def add(self, scheme: str, opener: AdapterOpener, *, takes_names: bool = False) -> None:
         """Claim a scheme.
+
+        An opener is `opener(url, options)`, gives an async context manager, and raises on entering:
+        `InvalidSettingError` for a URL that it can't open, `TransientError` for what may work later. Entered, that
+        yields an `AdapterSet`, and it closes on leaving what it opened. A URL may be open several times at once, in one
+        process and in several.
 
         Args:
             scheme: In lower case, as `redis`. `sqlite` also serves `sqlite+aiosqlite`, unless that is claimed too.

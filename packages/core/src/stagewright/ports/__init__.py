@@ -1,4 +1,15 @@
-"""The Protocols that adapters implement; their docstrings are what the conformance suite checks."""
+"""The Protocols that adapters implement; their docstrings are what the conformance suite checks.
+
+An adapter need not inherit from them. One that is opened by URL gives what it has as a
+`stagewright.plugins.AdapterSet`: `Persistence`, `JobTransport`, `StepLedger`, `BlobStore`, `RunReader`, `EventSink`,
+`AICallLogger` and `Clock`. `Enlistable`, `WorkNotifier`, `OpensHeartbeats`, `GroupsJobs`, `ForeseesWork`,
+`BorrowsSessions`, `Presigner`, `RetryBudget` and `DeliveryLimit` are what one may offer besides. `python -m pydoc
+stagewright.ports.StepLedger` shows the obligations of one.
+
+All of them are called by several tasks at once, and by other processes on the same store meanwhile. A call that is
+cancelled has taken effect as a whole or not at all. What an adapter can't do this time it raises as `TransientError` if
+nothing was kept, and as `OutcomeUnknownError` if something may have been, with the vendor's error as the cause.
+"""
 
 from stagewright.ports.ai_calls import AICallLogger, AICallTotals, KernelServices
 from stagewright.ports.annotations import AnnotationStore

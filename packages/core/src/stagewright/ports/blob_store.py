@@ -29,7 +29,9 @@ class BlobStore(Protocol):
     """Bytes by key. Keys are text of 1 to 900 characters without control characters; every byte of data counts.
 
     In UTF-8 a key has 2,600 bytes at the most. Control characters are those of Unicode's category Cc, and a lone
-    surrogate is no character. A blob of many megabytes is kept as whole as one of a few bytes.
+    surrogate is no character: `stagewright.blob_keys.require_blob_key` refuses what is none. Two keys that differ in
+    any letter are two, also where only upper and lower case or the form of an accent differs. A blob of many megabytes
+    is kept as whole as one of a few bytes.
 
     Every process that works on a run must use the same store.
     """
@@ -39,7 +41,9 @@ class BlobStore(Protocol):
     ) -> bool:
         """Store bytes under a key, whole or not at all.
 
-        They are stored as they are now: what becomes of a buffer later doesn't reach the blob.
+        They are stored as they are now: what becomes of a buffer later doesn't reach the blob. What was there is read
+        until then, and never a mixture. Bytes are bytes, whatever `content_type` says; a store that has no place for
+        it may drop it.
 
         Returns:
             True when they were stored. With `if_absent` an existing blob is left as it is and the answer is False;
@@ -71,11 +75,14 @@ class BlobStore(Protocol):
         ...
 
     def list(self, prefix: str) -> AsyncIterator[str]:
-        """All keys that start with a prefix, letter by letter, in ascending order."""
+        """All keys that start with a prefix, letter by letter, in ascending order of their code points.
+
+        An async generator, which is called and not awaited. Whoever walks it may leave early, or delete what it shows.
+        """
         ...
 
     def open_read(self, key: str) -> AbstractAsyncContextManager[BlobReader]:
-        """Read a large blob piece by piece.
+        """Read a large blob piece by piece; there is no end of it but its own, and an empty read says so.
 
         Raises:
             BlobNotFoundError: On entering, if there is no such blob.
@@ -86,6 +93,9 @@ class BlobStore(Protocol):
         self, key: str, *, content_type: str | None = None
     ) -> AbstractAsyncContextManager[BlobWriter]:
         """Write a large blob piece by piece; it appears when the block ends and not at all when the block raises.
+
+        Until then nobody sees it by any method; a blob that was there is read meanwhile, stays when the block raises,
+        and is replaced when it ends.
 
         Raises:
             InvalidBlobKeyError: On entering, if the key is none.

@@ -56,7 +56,8 @@ class Enlistable(Protocol):
     def enlist(self, tx: Persistence) -> Self | None:
         """The same port, whose writes are kept or undone with `tx`; None if it lives in another database.
 
-        What is answered depends on the two databases alone, not on the transaction.
+        What is answered depends on the two databases alone, not on the transaction: a kernel asks once, with the
+        persistence itself, when it is made, and from then on with each transaction.
         """
         ...
 

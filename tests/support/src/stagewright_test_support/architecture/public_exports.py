@@ -13,6 +13,7 @@ SNAPSHOT = Path("tests/architecture/public_exports.json")
 
 PUBLIC_MODULES = (
     "stagewright",
+    "stagewright.blob_keys",
     "stagewright.commands",
     "stagewright.conventions",
     "stagewright.errors",
