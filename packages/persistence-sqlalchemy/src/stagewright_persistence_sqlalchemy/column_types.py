@@ -53,7 +53,13 @@ _USUAL: Final[Mapping[str, Callable[[], Any]]] = {"null": lambda: None, "{}": di
 
 def write_json(value: object) -> str:
     """The text of a JSON value, as stores keep it."""
-    return "null" if value is None else _WRITER.encode(value)
+    if not value:
+        # An encoder is made for each value, which is more than these are worth.
+        if value is None:
+            return "null"
+        if type(value) is dict:
+            return "{}"
+    return _WRITER.encode(value)
 
 
 def read_json(text: str) -> Any:

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, Final, Self, TypeVar
 
 from sqlalchemy import Executable
@@ -61,15 +61,12 @@ class Connection:
         async with self._writing() as tx:
             tx.pending.topics[topic] = None
 
-    @asynccontextmanager
-    async def _writing(self) -> AsyncIterator[Transaction]:
+    def _writing(self) -> AbstractAsyncContextManager[Transaction]:
         """The transaction it is inside of, or one of its own for this call."""
-        if self._transaction is not None:
-            self._transaction.check_usable()
-            yield self._transaction
-        else:
-            async with self._source.transaction() as transaction:
-                yield transaction
+        if self._transaction is None:
+            return self._source.transaction()
+        self._transaction.check_usable()
+        return nullcontext(self._transaction)
 
     async def _undisturbed(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do what is a transaction of its own once more where a deadlock has undone it, a few times."""

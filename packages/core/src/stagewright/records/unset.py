@@ -2,6 +2,7 @@
 
 from dataclasses import fields
 from enum import Enum
+from functools import cache
 from typing import Any, Final, Literal, TypeAlias
 
 __all__ = ["UNSET", "Unset", "set_fields"]
@@ -20,5 +21,9 @@ UNSET: Final = _Unset.UNSET
 
 def set_fields(patch: Any) -> dict[str, Any]:  # Any: a patch's fields have as many types as its record's
     """The fields of a patch dataclass that are to be written, by name."""
-    values = {field.name: getattr(patch, field.name) for field in fields(patch)}
-    return {name: value for name, value in values.items() if value is not UNSET}
+    return {name: value for name in _names(type(patch)) if (value := getattr(patch, name)) is not UNSET}
+
+
+@cache
+def _names(patch: Any) -> tuple[str, ...]:  # Any: a class, which the cache takes for no key
+    return tuple(field.name for field in fields(patch))

@@ -1,5 +1,7 @@
 """The layout of keys in the blob store, such that a run or a stage can be cleared by its prefix."""
 
+from functools import lru_cache, partial
+from typing import Final
 from urllib.parse import quote
 
 __all__ = [
@@ -12,9 +14,12 @@ __all__ = [
 ]
 
 
+_quoted: Final = lru_cache(maxsize=1_024)(partial(quote, safe=""))
+
+
 def run_prefix(workflow_id: str, run_id: str) -> str:
     """What the keys of a run's blobs start with; it ends with a slash."""
-    return f"workflow-v2/{quote(workflow_id, safe='')}/{quote(run_id, safe='')}/"
+    return f"workflow-v2/{_quoted(workflow_id)}/{_quoted(run_id)}/"
 
 
 def payloads_prefix(workflow_id: str, run_id: str) -> str:
@@ -27,7 +32,7 @@ def payloads_prefix(workflow_id: str, run_id: str) -> str:
 
 def stage_prefix(workflow_id: str, run_id: str, stage_id: str) -> str:
     """What the keys of a stage's blobs start with; it ends with a slash."""
-    return f"{run_prefix(workflow_id, run_id)}{quote(stage_id, safe='')}/"
+    return f"{run_prefix(workflow_id, run_id)}{_quoted(stage_id)}/"
 
 
 def steps_prefix(workflow_id: str, run_id: str, stage_id: str) -> str:
