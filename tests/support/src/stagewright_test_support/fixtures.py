@@ -3,7 +3,6 @@
 import re
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +18,7 @@ from stagewright_test_support.servers import (
     SharedServers,
 )
 from stagewright_test_support.services import give_up, need_backend
+from stagewright_test_support.starting import starting
 
 __all__ = [
     "SERVERS",
@@ -90,18 +90,17 @@ def mariadb_url(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def pgbouncer_url(postgres_url: str) -> Iterator[str]:
     """The URL of the database of `postgres_url` through a PgBouncer that lends three connections."""
-    with _pgbouncer(PostgresDatabases.at(postgres_url).port) as pooler:
+    need_backend("pgbouncer")
+    with starting(PgbouncerServer.start) as start:
+        pooler = start(PostgresDatabases.at(postgres_url).port)
         yield pooler.url(postgres_url.rpartition("/")[2])
 
 
 @pytest.fixture
 def pgbouncer_server() -> Iterator[StartPgbouncer]:
     """Starts PgBouncers for one test, each before the PostgreSQL on a port."""
-    with ExitStack() as running:
-
-        def start(postgres_port: int, *, settings: Mapping[str, str] | None = None) -> PgbouncerServer:
-            return running.enter_context(_pgbouncer(postgres_port, settings))
-
+    need_backend("pgbouncer")
+    with starting(PgbouncerServer.start) as start:
         yield start
 
 
@@ -109,14 +108,7 @@ def pgbouncer_server() -> Iterator[StartPgbouncer]:
 def postgres_server() -> Iterator[StartPostgres]:
     """Starts servers for one test, which may kill them; `durable=True` keeps what is committed."""
     need_backend("postgres")
-    with ExitStack() as running:
-
-        def start(*, durable: bool = False, settings: Mapping[str, str] | None = None) -> PostgresServer:
-            try:
-                return running.enter_context(PostgresServer.start(durable=durable, settings=settings))
-            except ServerError as error:
-                give_up("postgres", str(error))
-
+    with starting(PostgresServer.start) as start:
         yield start
 
 
@@ -124,14 +116,7 @@ def postgres_server() -> Iterator[StartPostgres]:
 def mariadb_server() -> Iterator[StartMariadb]:
     """Starts servers for one test, which may kill them; `durable=True` keeps what is committed."""
     need_backend("mariadb")
-    with ExitStack() as running:
-
-        def start(*, durable: bool = False, settings: Mapping[str, str] | None = None) -> MariadbServer:
-            try:
-                return running.enter_context(MariadbServer.start(durable=durable, settings=settings))
-            except ServerError as error:
-                give_up("mariadb", str(error))
-
+    with starting(MariadbServer.start) as start:
         yield start
 
 
@@ -140,14 +125,6 @@ def sqlite_url(tmp_path: Path) -> str:
     """The URL of a file for one test, `sqlite:///PATH`; nothing has made the file yet."""
     need_backend("sqlite")
     return f"sqlite:///{(tmp_path / 'stagewright.sqlite3').as_posix()}"
-
-
-def _pgbouncer(postgres_port: int, settings: Mapping[str, str] | None = None) -> PgbouncerServer:
-    need_backend("pgbouncer")
-    try:
-        return PgbouncerServer.start(postgres_port, settings=settings)
-    except ServerError as error:
-        give_up("pgbouncer", str(error))
 
 
 def _name_for(request: pytest.FixtureRequest) -> str:

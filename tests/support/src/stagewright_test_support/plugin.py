@@ -15,10 +15,21 @@ from stagewright_test_support.fixtures import (
     postgres_url,
     sqlite_url,
 )
+from stagewright_test_support.redis_fixtures import (
+    loopback_certificate,
+    redis_cluster,
+    redis_prefix,
+    redis_sentinel,
+    redis_server,
+    redis_url,
+    system_redis_url,
+    valkey_url,
+)
 from stagewright_test_support.servers import SharedServers
 from stagewright_test_support.services import missing_backends, required_backends
 
 __all__ = [
+    "loopback_certificate",
     "mariadb_server",
     "mariadb_url",
     "pgbouncer_server",
@@ -28,7 +39,14 @@ __all__ = [
     "pytest_configure",
     "pytest_configure_node",
     "pytest_unconfigure",
+    "redis_cluster",
+    "redis_prefix",
+    "redis_sentinel",
+    "redis_server",
+    "redis_url",
     "sqlite_url",
+    "system_redis_url",
+    "valkey_url",
 ]
 
 _HANDOUT = "stagewright_servers"

@@ -1,6 +1,7 @@
 """A TCP proxy whose connections can be swallowed by a black hole: they stay open, and nothing comes through."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -79,10 +80,10 @@ class TcpProxy:
 
 
 @asynccontextmanager
-async def open_proxy(host: str, port: int) -> AsyncIterator[TcpProxy]:
-    """A proxy before a server, on a loopback port of its own, `proxy.port`."""
+async def open_proxy(host: str, port: int, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[TcpProxy]:
+    """A proxy before a server, on a loopback port of its own, `proxy.port`; with `tls`, its clients speak that."""
     proxy = TcpProxy(host, port)
-    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0, ssl=tls)
     proxy.port = server.sockets[0].getsockname()[1]
     try:
         yield proxy

@@ -71,9 +71,9 @@ def free_port() -> int:
         return port
 
 
-def last_lines(log: Path, count: int = 20) -> str:
-    """The last lines of a log; empty where there is none."""
+def last_lines(log: Path, count: int = 20, *, since: int = 0) -> str:
+    """The last lines of a log after so many bytes of it; empty where there is none."""
     if not log.is_file():
         return ""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = log.read_bytes()[since:].decode(errors="replace").splitlines()
     return "\n".join(lines[-count:])

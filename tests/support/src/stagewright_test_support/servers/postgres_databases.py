@@ -1,17 +1,14 @@
 """Makes and drops the databases of a PostgreSQL server, from whichever process."""
 
-import re
 import subprocess
 from dataclasses import dataclass
 from typing import Self
-from urllib.parse import urlsplit
 
+from stagewright_test_support.servers.database_url import checked_name, port_of
 from stagewright_test_support.servers.errors import ServerError
 from stagewright_test_support.servers.postgres_binaries import postgres_environment, programs
 
 __all__ = ["PostgresDatabases"]
-
-_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +24,7 @@ class PostgresDatabases:
     @classmethod
     def at(cls, url: str) -> Self:
         """Those of the server that a URL of one of them leads to."""
-        port = urlsplit(url).port
-        if port is None:
-            raise ValueError(f"{url!r} names no port")
-        return cls(port)
+        return cls(port_of(url))
 
     def url(self, name: str = "postgres") -> str:
         """Where a database is; it needs no password."""
@@ -45,7 +39,7 @@ class PostgresDatabases:
         Raises:
             ServerError: The server refused, for instance because the name is taken.
         """
-        self._execute(f'CREATE DATABASE "{_checked(name)}" TEMPLATE template0')
+        self._execute(f'CREATE DATABASE "{checked_name(name)}" TEMPLATE template0')
         return self.url(name)
 
     def drop(self, name: str) -> None:
@@ -54,7 +48,7 @@ class PostgresDatabases:
         Raises:
             ServerError: The server refused.
         """
-        self._execute(f'DROP DATABASE IF EXISTS "{_checked(name)}" WITH (FORCE)')
+        self._execute(f'DROP DATABASE IF EXISTS "{checked_name(name)}" WITH (FORCE)')
 
     def _execute(self, statement: str) -> None:
         command = [str(programs() / "psql"), "-X", "-q", "-w", "-d", self.url(), "-c", statement]
@@ -64,9 +58,3 @@ class PostgresDatabases:
         if ended.returncode != 0:
             said = ended.stderr.decode(errors="replace").strip()
             raise ServerError("postgres", f"{statement} failed: {said}")
-
-
-def _checked(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no plain name of a database")
-    return name

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from stagewright_test_support.servers.errors import ServerError
@@ -9,6 +10,8 @@ from stagewright_test_support.servers.mariadb import MariadbServer
 from stagewright_test_support.servers.mariadb_programs import mariadb_missing
 from stagewright_test_support.servers.postgres import PostgresServer
 from stagewright_test_support.servers.postgres_binaries import postgres_missing
+from stagewright_test_support.servers.redis import RedisServer
+from stagewright_test_support.servers.redis_programs import REDIS_KINDS, redis_missing
 
 __all__ = ["SERVER_KINDS", "Handout", "ServerKind", "SharedServer", "SharedServers"]
 
@@ -43,6 +46,10 @@ class ServerKind:
 SERVER_KINDS: Mapping[str, ServerKind] = {
     "postgres": ServerKind("postgres", postgres_missing, PostgresServer.start),
     "mariadb": ServerKind("mariadb", mariadb_missing, MariadbServer.start),
+    **{
+        kind: ServerKind(kind, partial(redis_missing, kind), partial(RedisServer.start, kind))
+        for kind in REDIS_KINDS
+    },
 }
 
 

@@ -1,0 +1,52 @@
+"""Where the programs of servers are, and copies of them for an account that can't run those."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from stagewright_test_support.servers.account import Account
+
+__all__ = ["can_run", "find_package", "find_program", "give_away"]
+
+# Daemons stand where a plain user's PATH doesn't lead.
+_PLACES = os.pathsep.join(("/usr/sbin", "/usr/local/sbin", "/usr/libexec"))
+
+
+def find_program(name: str) -> Path | None:
+    """A program of the system, also one for daemons."""
+    path = shutil.which(name) or shutil.which(name, path=_PLACES)
+    return Path(path) if path else None
+
+
+def find_package(name: str) -> Path | None:
+    """The folder of an installed package for Python, which isn't imported."""
+    found = importlib.util.find_spec(name)
+    places = found.submodule_search_locations if found is not None else None
+    return Path(places[0]) if places else None
+
+
+def can_run(program: Path, account: Account | None) -> bool:
+    """Tells whether the account can run the program, by asking for its version."""
+    if account is None:
+        return True
+    try:
+        ended = subprocess.run(
+            [program, "--version"],
+            capture_output=True,
+            check=False,
+            cwd="/",
+            user=account.uid,
+            group=account.gid,
+            extra_groups=[],
+        )
+    except OSError:
+        return False
+    return ended.returncode == 0
+
+
+def give_away(folder: Path, account: Account) -> None:
+    """Makes a folder and all in it the account's."""
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, *account, follow_symlinks=False)
