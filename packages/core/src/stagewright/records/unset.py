@@ -1,8 +1,6 @@
 """The mark of a field that a patch leaves alone, so that None can be written."""
 
-from dataclasses import fields
 from enum import Enum
-from functools import cache
 from typing import Any, Final, Literal, TypeAlias
 
 __all__ = ["UNSET", "Unset", "set_fields"]
@@ -21,9 +19,5 @@ UNSET: Final = _Unset.UNSET
 
 def set_fields(patch: Any) -> dict[str, Any]:  # Any: a patch's fields have as many types as its record's
     """The fields of a patch dataclass that are to be written, by name."""
-    return {name: value for name in _names(type(patch)) if (value := getattr(patch, name)) is not UNSET}
-
-
-@cache
-def _names(patch: Any) -> tuple[str, ...]:  # Any: a class, which the cache takes for no key
-    return tuple(field.name for field in fields(patch))
+    names = patch.__dataclass_fields__
+    return {name: value for name in names if (value := getattr(patch, name)) is not UNSET}
