@@ -23,6 +23,12 @@ from stagewright.records import DequeuedJob, RunRecord
 OpenStore = Callable[..., Awaitable[Kernel]]
 Ended = Callable[[Kernel, str], Awaitable[RunRecord]]
 
+# Each takes seconds that pass on the clock of a database.
+pytestmark = pytest.mark.parametrize(
+    "url",
+    ["memory", "postgres", *(pytest.param(kind, marks=pytest.mark.wide) for kind in ("sqlite", "mariadb"))],
+    indirect=True,
+)
 
 STANDSTILL = 2.0
 """Seconds; what happens while the reaper is held up takes less."""

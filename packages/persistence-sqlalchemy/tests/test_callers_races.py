@@ -19,8 +19,12 @@ from stagewright.testing import CollectingEventSink
 from stagewright_persistence_sqlalchemy import Database
 
 MARIADB = pytest.param("mariadb", marks=pytest.mark.slow)
-servers = pytest.mark.parametrize("way", ["asyncpg", "psycopg", MARIADB], indirect=True)
-everywhere = pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg", MARIADB], indirect=True)
+servers = pytest.mark.parametrize(
+    "way", ["asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), MARIADB], indirect=True
+)
+everywhere = pytest.mark.parametrize(
+    "way", ["sqlite", "asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), MARIADB], indirect=True
+)
 WAITING = {
     "postgresql": (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"

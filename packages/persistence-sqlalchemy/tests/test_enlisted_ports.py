@@ -14,7 +14,9 @@ from stagewright_persistence_sqlalchemy import (
     SqlAlchemyStepLedger,
 )
 
-pytestmark = pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg", "mariadb"], indirect=True)
+pytestmark = pytest.mark.parametrize(
+    "way", ["sqlite", "asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), "mariadb"], indirect=True
+)
 
 
 @pytest.mark.parametrize("kept", [True, False])

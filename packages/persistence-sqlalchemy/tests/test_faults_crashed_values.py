@@ -16,7 +16,9 @@ WORKER = Path(__file__).with_name("values_worker.py")
 REFUSED = {"no-type-a-tuple", "no-type-integer-keys", "no-type-decimal"}
 
 
-@pytest_asyncio.fixture(params=["sqlite", "asyncpg", "psycopg", "mariadb"])
+@pytest_asyncio.fixture(
+    params=["sqlite", "asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), "mariadb"]
+)
 async def url(request: pytest.FixtureRequest, new_database: Callable[[str], str]) -> str:
     """A database with the schema and nothing in it."""
     url = new_database(request.param)

@@ -20,7 +20,9 @@ from stagewright_persistence_sqlalchemy import Database, SqlAlchemyJobTransport,
 DISTANCES = {"Asia/Kathmandu": "+05:45", "Pacific/Kiritimati": "+13:00"}
 NEAR = timedelta(seconds=20)
 
-pytestmark = pytest.mark.parametrize("way", ["asyncpg", "psycopg", "mariadb"], indirect=True)
+pytestmark = pytest.mark.parametrize(
+    "way", ["asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), "mariadb"], indirect=True
+)
 
 
 @pytest_asyncio.fixture(params=["Asia/Kathmandu", "Pacific/Kiritimati"])

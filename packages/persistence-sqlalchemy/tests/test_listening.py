@@ -30,8 +30,12 @@ LISTENERS = (
     " AND (query ILIKE 'LISTEN %' OR query = 'SELECT 1')"
 )
 
-on_postgres = pytest.mark.parametrize("way", ["asyncpg", "psycopg"], indirect=True)
-everywhere = pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg", "mariadb"], indirect=True)
+on_postgres = pytest.mark.parametrize(
+    "way", ["asyncpg", pytest.param("psycopg", marks=pytest.mark.wide)], indirect=True
+)
+everywhere = pytest.mark.parametrize(
+    "way", ["sqlite", "asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), "mariadb"], indirect=True
+)
 
 
 async def _listens(database: Database, eventually: Eventually) -> SqlAlchemyPersistence:
@@ -284,7 +288,9 @@ async def test_what_was_told_before_an_inner_transaction_failed_is_heard(
     assert await here.wait_for_work(LONG)
 
 
-@pytest.mark.parametrize("way", ["asyncpg", "psycopg", "mariadb"], indirect=True)
+@pytest.mark.parametrize(
+    "way", ["asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), "mariadb"], indirect=True
+)
 async def test_who_has_told_something_and_goes_on_keeps_nobody_waiting(
     database: Database, url: str, open_database: OpenDatabase
 ) -> None:

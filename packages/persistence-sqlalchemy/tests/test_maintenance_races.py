@@ -27,7 +27,9 @@ from stagewright_persistence_sqlalchemy import Database
 MakeKernel = Callable[..., Kernel]
 PATIENT = RetryPolicy(max_worker_losses=10_000)
 
-pytestmark = pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg", "mariadb"], indirect=True)
+pytestmark = pytest.mark.parametrize(
+    "way", ["sqlite", "asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), "mariadb"], indirect=True
+)
 
 
 async def echo(ctx: StageContext[Any]) -> Any:

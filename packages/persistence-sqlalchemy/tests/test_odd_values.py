@@ -26,7 +26,9 @@ ONCE = RetryPolicy(max_attempts=1)
 NUL, LONE = "a\x00b", "a\ud800b"
 LITERAL = r"\u0000 and \ud800 \\ \x00"
 
-pytestmark = pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg", "mariadb"], indirect=True)
+pytestmark = pytest.mark.parametrize(
+    "way", ["sqlite", "asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), "mariadb"], indirect=True
+)
 odd_texts = pytest.mark.parametrize("odd", [NUL, LONE], ids=["NUL", "lone surrogate"])
 
 

@@ -15,8 +15,12 @@ from stagewright_persistence_sqlalchemy import Database, SqlAlchemyPersistence
 
 MakeKernel = Callable[..., Kernel]
 
-on_servers = pytest.mark.parametrize("way", ["asyncpg", "psycopg", "mariadb"], indirect=True)
-everywhere = pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg", "mariadb"], indirect=True)
+on_servers = pytest.mark.parametrize(
+    "way", ["asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), "mariadb"], indirect=True
+)
+everywhere = pytest.mark.parametrize(
+    "way", ["sqlite", "asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), "mariadb"], indirect=True
+)
 
 
 async def _body(ctx: StageContext[Any]) -> Any:
