@@ -2,12 +2,13 @@
 
 import asyncio
 import hashlib
+from datetime import timedelta
 from typing import Final, cast
 
 import pytest
 
 from stagewright.errors import BlobNotFoundError, InvalidBlobKeyError
-from stagewright.ports import BlobStore
+from stagewright.ports import BlobStore, DatesBlobs
 from stagewright_conformance.samples import rare_text
 from stagewright_conformance.suite import Background, Scale, Suite
 
@@ -188,6 +189,26 @@ class BlobSuite(BlobStoreSuite):
         await blob_store.delete_many([*keys, "none"])
         await blob_store.delete_many([])
         assert await _keys(blob_store, "") == ["d", "kept"]
+
+    @pytest.mark.needs("dated_blobs")
+    async def test_a_blob_says_when_it_was_written(
+        self, blob_store: BlobStore, rival_blob_store: BlobStore
+    ) -> None:
+        """`DatesBlobs.written_at`: when it was last stored, in UTC; None if there is none."""
+        assert isinstance(blob_store, DatesBlobs)
+        assert isinstance(rival_blob_store, DatesBlobs)
+        assert await blob_store.written_at("k") is None
+        await blob_store.put("k", b"1")
+        first = await rival_blob_store.written_at("k")
+        assert first is not None
+        assert first.utcoffset() == timedelta(0)
+        assert await blob_store.written_at("k") == first
+        await rival_blob_store.put("k", b"1")
+        again = await blob_store.written_at("k")
+        assert again is not None
+        assert again >= first
+        await blob_store.delete("k")
+        assert await blob_store.written_at("k") is None
 
     @pytest.mark.parametrize("key", _ODD_KEYS)
     async def test_an_odd_key_is_a_key(self, blob_store: BlobStore, key: str) -> None:

@@ -27,6 +27,7 @@ class Capabilities:
         conditional_put: The blob store lets exactly one of several `if_absent` writers win.
         presigned_urls: The blob store is a `Presigner`.
         several_consumers: The event sink gives each event to several consumers.
+        dated_blobs: The blob store is a `DatesBlobs`.
         long_keys: The blob store takes keys of 900 characters.
     """
 
@@ -41,6 +42,7 @@ class Capabilities:
     conditional_put: bool = True
     presigned_urls: bool = True
     several_consumers: bool = True
+    dated_blobs: bool = True
     long_keys: bool = True
 
     def has(self, name: str) -> bool:

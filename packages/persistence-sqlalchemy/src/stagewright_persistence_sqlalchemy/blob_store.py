@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import Executable, Text, bindparam, delete, select
@@ -55,6 +56,12 @@ class SqlAlchemyBlobStore(Connection):
     async def has(self, key: str) -> bool:
         """Whether there is a blob under that key."""
         return bool(await self._fetch(_key_of_blob(self._tables), {"key": key}))
+
+    async def written_at(self, key: str) -> datetime | None:
+        """When the blob was stored, by the clock of who stored it; None if there is none."""
+        found = await self._fetch(_date_of_blob(self._tables), {"key": key})
+        written_at: datetime | None = found[0]["updated_at"] if found else None
+        return written_at
 
     async def delete(self, key: str) -> None:
         """Remove a blob; nothing happens if there is none."""
@@ -138,6 +145,11 @@ def _put(tables: Tables, kind: DatabaseKind, *, if_absent: bool) -> Executable:
 @for_tables(maxsize=1)
 def _key_of_blob(tables: Tables) -> Executable:
     return select(tables.blobs.c.key).where(tables.blobs.c.key == bindparam("key", type_=Text()))
+
+
+@for_tables(maxsize=1)
+def _date_of_blob(tables: Tables) -> Executable:
+    return select(tables.blobs.c.updated_at).where(tables.blobs.c.key == bindparam("key", type_=Text()))
 
 
 @for_tables(maxsize=64)

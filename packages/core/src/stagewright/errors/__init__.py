@@ -60,6 +60,7 @@ from stagewright.errors.steps import (
 )
 from stagewright.errors.stores import (
     BlobNotFoundError,
+    DamagedBlobError,
     DeadlockError,
     DuplicateRecordError,
     InvalidAICallError,
@@ -89,6 +90,7 @@ __all__ = [
     "AfterCommitError",
     "BlobNotFoundError",
     "CapabilityMissingError",
+    "DamagedBlobError",
     "DeadlockError",
     "DefinitionError",
     "DefinitionVersionConflictError",

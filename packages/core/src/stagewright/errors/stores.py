@@ -6,6 +6,7 @@ from stagewright.errors.root import StagewrightError
 
 __all__ = [
     "BlobNotFoundError",
+    "DamagedBlobError",
     "DeadlockError",
     "DuplicateRecordError",
     "InvalidAICallError",
@@ -126,6 +127,22 @@ class BlobNotFoundError(StagewrightError):
 
     def __str__(self) -> str:
         return f"the blob store has nothing under the key {self.key!r}"
+
+
+@dataclass(eq=False)
+class DamagedBlobError(StagewrightError):
+    """What a blob store has under a key, or on the way there, isn't what it has written.
+
+    Attributes:
+        key: The key.
+        problem: What was found instead.
+    """
+
+    key: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"the blob under the key {self.key!r} can't be had: {self.problem}"
 
 
 @dataclass(eq=False)

@@ -1,8 +1,9 @@
-"""The scheme `memory`, which the core itself serves."""
+"""The schemes `memory` and `file`, which the core itself serves."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from stagewright.filesystem import FileSystemBlobStore
 from stagewright.memory import (
     InMemoryAICallLogger,
     InMemoryBlobStore,
@@ -13,7 +14,7 @@ from stagewright.memory import (
 )
 from stagewright.plugins import AdapterOptions, AdapterRegistry, AdapterSet, ConformanceTarget, PluginSet
 
-__all__ = ["built_in_adapters", "built_in_targets", "installed_adapters", "open_memory"]
+__all__ = ["built_in_adapters", "built_in_targets", "installed_adapters", "open_files", "open_memory"]
 
 
 @asynccontextmanager
@@ -31,16 +32,30 @@ async def open_memory(url: str, options: AdapterOptions) -> AsyncIterator[Adapte
     )
 
 
+@asynccontextmanager
+async def open_files(url: str, options: AdapterOptions) -> AsyncIterator[AdapterSet]:
+    """Open a folder as a blob store; there is nothing to close.
+
+    Raises:
+        InvalidSettingError: If the URL names no folder.
+    """
+    yield AdapterSet(blob_store=FileSystemBlobStore(url))
+
+
 def built_in_adapters() -> AdapterRegistry:
     """The adapters that need no plugin."""
     registry = AdapterRegistry("stagewright-core")
     registry.add("memory", open_memory)
+    registry.add("file", open_files)
     return registry
 
 
 def built_in_targets() -> tuple[ConformanceTarget, ...]:
     """What of core's own the conformance suite can be pointed at."""
-    return (ConformanceTarget(name="memory", url="memory://", lacks=("callers_sessions",), opens_anew=True),)
+    return (
+        ConformanceTarget(name="memory", url="memory://", lacks=("callers_sessions",), opens_anew=True),
+        ConformanceTarget(name="files", url="file://{folder}"),
+    )
 
 
 def installed_adapters(plugins: PluginSet) -> AdapterRegistry:

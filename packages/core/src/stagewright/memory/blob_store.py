@@ -1,5 +1,6 @@
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 from stagewright.blob_keys import require_blob_key
 from stagewright.errors import BlobNotFoundError
@@ -29,7 +30,7 @@ class InMemoryBlobStore(Connection):
                 if locked_here:
                     tx.unlock(lock)
                 return False
-            tx.put(blobs, BlobRow(key, kept, content_type))
+            tx.put(blobs, BlobRow(key, kept, content_type, self._database.clock.now()))
             return True
 
     async def get(self, key: str) -> bytes:
@@ -44,6 +45,12 @@ class InMemoryBlobStore(Connection):
         """Whether there is a blob under that key."""
         async with self._statement("blob_store.has") as tx:
             return tx.get(self._database.blobs, key) is not None
+
+    async def written_at(self, key: str) -> datetime | None:
+        """When the blob was stored, by the database's clock; None if there is none."""
+        async with self._statement("blob_store.written_at") as tx:
+            blob = tx.get(self._database.blobs, key)
+        return None if blob is None else blob.written_at
 
     async def delete(self, key: str) -> None:
         """Remove a blob, if there is one."""

@@ -85,3 +85,4 @@ class BlobRow:
     key: str
     data: bytes
     content_type: str | None
+    written_at: datetime

@@ -14,7 +14,7 @@ nothing was kept, and as `OutcomeUnknownError` if something may have been, with 
 from stagewright.ports.ai_calls import AICallLogger, AICallTotals, KernelServices
 from stagewright.ports.annotations import AnnotationStore
 from stagewright.ports.batches_of_one import BatchesOfOne
-from stagewright.ports.blob_store import BlobReader, BlobStore, BlobWriter, Presigner
+from stagewright.ports.blob_store import BlobReader, BlobStore, BlobWriter, DatesBlobs, Presigner
 from stagewright.ports.capabilities import (
     BorrowsSessions,
     CallersThread,
@@ -73,6 +73,7 @@ __all__ = [
     "BorrowsSessions",
     "CallersThread",
     "Clock",
+    "DatesBlobs",
     "DefinitionStore",
     "DeliveryLimit",
     "Enlistable",

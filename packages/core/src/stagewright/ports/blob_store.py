@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
-__all__ = ["BlobReader", "BlobStore", "BlobWriter", "Presigner"]
+__all__ = ["BlobReader", "BlobStore", "BlobWriter", "DatesBlobs", "Presigner"]
 
 
 class BlobReader(Protocol):
@@ -99,6 +99,18 @@ class BlobStore(Protocol):
 
         Raises:
             InvalidBlobKeyError: On entering, if the key is none.
+        """
+        ...
+
+
+@runtime_checkable
+class DatesBlobs(Protocol):
+    """Optional: says when blobs were written, so that who looks for what nobody needs leaves alone what is new."""
+
+    async def written_at(self, key: str) -> datetime | None:
+        """When the blob under that key was last stored, in UTC, by the clock of the store or of who stored it.
+
+        None if there is none. Storing the same bytes again counts.
         """
         ...
 

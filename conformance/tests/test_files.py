@@ -1,0 +1,53 @@
+"""The suite on blobs in a folder, which lack nothing that a blob store has; they have no presigned URLs."""
+
+from pathlib import Path
+
+import pytest
+
+from stagewright.filesystem import FileSystemBlobStore
+from stagewright.plugins import AdapterSet
+from stagewright.ports import BlobStore
+from stagewright_conformance import (
+    BLOB_STORE_SUITES,
+    BlobListingSuite,
+    BlobStreamSuite,
+    BlobSuite,
+    EngineSuite,
+    suites_left_out,
+)
+
+pytestmark = pytest.mark.conformance_target("files")
+
+
+class InAFolder:
+    """Two stores over one folder, as two processes have them."""
+
+    @pytest.fixture
+    def blob_store(self, tmp_path: Path) -> BlobStore:
+        return FileSystemBlobStore(tmp_path / "blobs")
+
+    @pytest.fixture
+    def rival_blob_store(self, tmp_path: Path) -> BlobStore:
+        return FileSystemBlobStore((tmp_path / "blobs").as_uri())
+
+
+class TestBlobs(InAFolder, BlobSuite):
+    pass
+
+
+class TestBlobListing(InAFolder, BlobListingSuite):
+    pass
+
+
+class TestBlobStreams(InAFolder, BlobStreamSuite):
+    pass
+
+
+class TestEngine(EngineSuite):
+    @pytest.fixture
+    def adapters(self, tmp_path: Path) -> AdapterSet:
+        return AdapterSet(blob_store=FileSystemBlobStore(tmp_path / "blobs"))
+
+
+def test_every_suite_of_the_port_runs() -> None:
+    assert suites_left_out(globals(), BLOB_STORE_SUITES) == []
