@@ -13,6 +13,7 @@ from stagewright_conformance import (
     BlobStreamSuite,
     BlobSuite,
     EngineSuite,
+    Scale,
     suites_left_out,
 )
 
@@ -21,6 +22,10 @@ pytestmark = pytest.mark.conformance_target("files")
 
 class InAFolder:
     """Two stores over one folder, as two processes have them."""
+
+    @pytest.fixture
+    def scale(self) -> Scale:
+        return Scale(many_blobs=510)  # a little more than the store reads at once
 
     @pytest.fixture
     def blob_store(self, tmp_path: Path) -> BlobStore:

@@ -48,7 +48,13 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("install")
 def test_the_targets_of_all_plugins_are_found_by_name() -> None:
-    assert [target.name for target in installed_targets()] == ["A server", "a file", "another", "memory"]
+    assert [target.name for target in installed_targets()] == [
+        "A server",
+        "a file",
+        "another",
+        "files",
+        "memory",
+    ]
 
 
 @pytest.mark.usefixtures("install")

@@ -5,6 +5,7 @@ import fnmatch
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any, ClassVar
 
 import pytest
@@ -157,6 +158,33 @@ class _Copies(_Pieces):
 
 class TestFindsOutTooLate(Doubles, BlobStreamSuite):
     double = FindsOutTooLate
+
+
+class DatesInLocalTime(InMemoryBlobStore):
+    """Says when a blob was written without saying where on earth."""
+
+    async def written_at(self, key: str) -> datetime | None:
+        moment = await super().written_at(key)
+        return None if moment is None else moment.replace(tzinfo=None)
+
+
+class TestDatesInLocalTime(Doubles, BlobSuite):
+    double = DatesInLocalTime
+
+
+class RemembersTheFirst(InMemoryBlobStore):
+    """Dates a blob that is gone, so that it seems old when it comes again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._dates: dict[str, datetime | None] = {}
+
+    async def written_at(self, key: str) -> datetime | None:
+        return self._dates.get(key) or self._dates.setdefault(key, await super().written_at(key))
+
+
+class TestRemembersTheFirst(Doubles, BlobSuite):
+    double = RemembersTheFirst
 
 
 class DecodesText(InMemoryBlobStore):

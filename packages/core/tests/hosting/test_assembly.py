@@ -288,11 +288,11 @@ async def test_an_unknown_scheme_lists_known_ones_and_failed_plugins() -> None:
     with pytest.raises(UnknownSchemeError) as caught:
         async with open_kernel(a_workflow(), plugins=plugins):
             pass
-    assert caught.value.known == ("memory",)
+    assert caught.value.known == ("file", "memory")
     assert caught.value.failed_plugins == ("application:broken",)
     assert str(caught.value) == (
         "no installed adapter opens 'sqlite+aiosqlite:///stagewright.db'; install an adapter that opens sqlite URLs, "
-        "or use memory://; plugins that failed to load: 'application:broken'"
+        "or use file:// or memory://; plugins that failed to load: 'application:broken'"
     )
 
 

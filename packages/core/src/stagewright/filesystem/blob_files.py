@@ -174,9 +174,7 @@ class UnfinishedBlob:
         os.fsync(self._file.fileno())
         self._file.close()
         path = self._files.path(self._key)
-        try:
-            self._place(path, if_absent=if_absent)
-        except FileExistsError:
+        if not self._place(path, if_absent=if_absent):
             self.abandon()
             return False
         try:
@@ -192,22 +190,27 @@ class UnfinishedBlob:
             self._file.close()
         self._path.unlink(missing_ok=True)
 
-    def _place(self, path: Path, *, if_absent: bool) -> None:
-        tries = 0
-        while True:
-            tries += 1
+    def _place(self, path: Path, *, if_absent: bool) -> bool:
+        for left in reversed(range(_TRIES)):
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 _require_no_links(path.parent, self._key)
-                if if_absent:
-                    # A link is made for one of several writers, and a whole file is seen or none.
-                    path.hardlink_to(self._path)
-                else:
+                if not if_absent:
                     self._path.replace(path)
-                return
+                    return True
+                return self._place_as_first(path)
             except FileNotFoundError:
-                if tries == _TRIES:
+                if not left:
                     raise
+        return False
+
+    def _place_as_first(self, path: Path) -> bool:
+        try:
+            # A link is made for one of several writers, and a whole file is seen or none.
+            path.hardlink_to(self._path)
+        except FileExistsError:
+            return False
+        return True
 
 
 def _entries(

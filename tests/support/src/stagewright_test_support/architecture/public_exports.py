@@ -21,6 +21,7 @@ PUBLIC_MODULES = (
     "stagewright.executors",
     "stagewright.filesystem",
     "stagewright.hosting",
+    "stagewright.filesystem",
     "stagewright.memory",
     "stagewright.plugins",
     "stagewright.ports",
