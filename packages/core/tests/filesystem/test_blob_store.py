@@ -317,7 +317,8 @@ async def test_what_lost_processes_were_writing_is_removed_after_a_day(folder: P
     incoming.mkdir(parents=True)
     for name, age in (("old.part", 90_000), ("new.part", 3_600), ("notes.txt", 90_000)):
         (incoming / name).write_bytes(b"half")
-        os.utime(incoming / name, (time.time() - age,) * 2)
+        then = time.time() - age
+        os.utime(incoming / name, (then, then))
     await FileSystemBlobStore(folder).put("k", b"1")
     assert [file.name for file in files_in(folder)] == ["=k", "new.part", "notes.txt"]
 

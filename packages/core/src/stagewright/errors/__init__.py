@@ -56,6 +56,7 @@ from stagewright.errors.steps import (
     StepLedgerWriteError,
     StepNotReplaySafeError,
     StepResultNotSerializableError,
+    StepRowGoneError,
     StepTimeoutError,
 )
 from stagewright.errors.stores import (
@@ -147,6 +148,7 @@ __all__ = [
     "StepNotRecordedError",
     "StepNotReplaySafeError",
     "StepResultNotSerializableError",
+    "StepRowGoneError",
     "StepTimeoutError",
     "SupersededError",
     "TransientError",

@@ -15,6 +15,7 @@ __all__ = [
     "StepLedgerWriteError",
     "StepNotReplaySafeError",
     "StepResultNotSerializableError",
+    "StepRowGoneError",
     "StepTimeoutError",
 ]
 
@@ -149,6 +150,10 @@ class StepLedgerWriteError(StagewrightError):
 
     def __str__(self) -> str:
         return f"{self.action} of step {self.step_id!r} could not be kept: {self.problem}"
+
+
+class StepRowGoneError(StepLedgerWriteError):
+    """The step has no row any more: its run was purged, or its stage begins anew."""
 
 
 @dataclass(eq=False)

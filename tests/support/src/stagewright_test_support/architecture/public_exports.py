@@ -21,7 +21,6 @@ PUBLIC_MODULES = (
     "stagewright.executors",
     "stagewright.filesystem",
     "stagewright.hosting",
-    "stagewright.filesystem",
     "stagewright.memory",
     "stagewright.plugins",
     "stagewright.ports",

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from stagewright.errors import OutcomeUnknownError, StepLedgerWriteError, TransientError
+from stagewright.errors import OutcomeUnknownError, StepLedgerWriteError, StepRowGoneError, TransientError
 from stagewright.ports import StepLedger
 from stagewright.records import StepExpectation, StepPatch, StepRecord, set_fields
 
@@ -55,6 +55,10 @@ class LedgerCalls:
 
         Returns:
             Whether it applied, and the row that is there now.
+
+        Raises:
+            StepRowGoneError: If there is none: the step's run was purged, or the stage begins anew.
+            StepLedgerWriteError: If the ledger couldn't be asked, or its answer got lost.
         """
         expectation = StepExpectation(status=step.status, attempt=attempt)
         unknown = False
@@ -72,7 +76,7 @@ class LedgerCalls:
         except Exception as error:
             raise _not_kept(step, what, error) from error
         if row is None:
-            raise StepLedgerWriteError(step.step_id, what, "its row is gone")
+            raise StepRowGoneError(step.step_id, what, "its row is gone")
         return applied or (unknown and _shows(row, patch)), row
 
 

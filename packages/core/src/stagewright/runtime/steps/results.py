@@ -1,16 +1,17 @@
 """Results of steps: inline in the ledger, or in the blob store when they are large."""
 
 import logging
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
 
-from stagewright.errors import StepLedgerWriteError
+from stagewright.errors import StepLedgerWriteError, StepRowGoneError
 from stagewright.json_values import Json
 from stagewright.ports import StageResources
 from stagewright.records import ClaimCheck, StepRecord
 from stagewright.runtime.claim_check import encoded, load_spilled, put_spilled
 
-__all__ = ["StoredResult", "discard_result", "load_result", "store_result"]
+__all__ = ["StoredResult", "load_result", "record_result", "store_result"]
 
 _log: Final = logging.getLogger("stagewright.kernel")
 
@@ -53,8 +54,27 @@ async def load_result(resources: StageResources, step: StepRecord) -> Json:
     )
 
 
-async def discard_result(resources: StageResources, stored: StoredResult) -> None:
-    """Remove the blob of a result that was not recorded."""
+async def record_result(
+    resources: StageResources, stored: StoredResult, change: Awaitable[tuple[bool, StepRecord]]
+) -> tuple[bool, StepRecord]:
+    """Let a result be recorded, and remove its blob when another one's was, or no row is left to refer to it.
+
+    Where the ledger's answer got lost the row may refer to the blob, which stays and goes with its run.
+
+    Returns:
+        What the change of the row answers.
+    """
+    try:
+        applied, row = await change
+    except StepRowGoneError:
+        await _discard(resources, stored)
+        raise
+    if not applied:
+        await _discard(resources, stored)
+    return applied, row
+
+
+async def _discard(resources: StageResources, stored: StoredResult) -> None:
     if stored.claim is None:
         return
     try:

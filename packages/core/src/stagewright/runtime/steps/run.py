@@ -44,7 +44,7 @@ from stagewright.runtime.steps.leases import (
 )
 from stagewright.runtime.steps.options import StepOptions
 from stagewright.runtime.steps.parking import CURRENT_CALL, StepCall
-from stagewright.runtime.steps.results import discard_result, load_result, store_result
+from stagewright.runtime.steps.results import load_result, record_result, store_result
 
 __all__ = ["RunStep"]
 
@@ -256,11 +256,11 @@ class RunStep:
             error=None,
         )
         # Whoever has the step by now: what was done was done, and the first result is the one.
-        applied, current = await self._ledger.change(row, patch, attempt=None, what="the result")
+        change = self._ledger.change(row, patch, attempt=None, what="the result")
+        applied, current = await record_result(self._resources, stored, change)
         self._invocation.parking.note_recorded()
         if applied:
             return Answer(back)
-        await discard_result(self._resources, stored)
         return await self._recorded_before(row, current)
 
     async def _record_failure(self, row: StepRecord, error: BaseException, *, code: str = FAILED) -> Settled:

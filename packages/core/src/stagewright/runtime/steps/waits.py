@@ -28,7 +28,7 @@ from stagewright.runtime.steps.function import StepFunction
 from stagewright.runtime.steps.invocation import StepInvocation
 from stagewright.runtime.steps.options import WaitOptions
 from stagewright.runtime.steps.parking import CURRENT_CALL, StepCall
-from stagewright.runtime.steps.results import discard_result, load_result, store_result
+from stagewright.runtime.steps.results import load_result, record_result, store_result
 
 __all__ = ["WaitStep"]
 
@@ -173,10 +173,10 @@ class WaitStep:
             result=stored.result,
             result_claim=stored.claim,
         )
-        applied, current = await self._change(row, patch, what="the answer")
+        change = self._change(row, patch, what="the answer")
+        applied, current = await record_result(self._resources, stored, change)
         if applied:
             return Answer(back)
-        await discard_result(self._resources, stored)
         return await self._ended(current)
 
     async def _record_failure(self, row: StepRecord, error: BaseException, code: str) -> Settled:
