@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from stagewright.cli.blobs_command import blobs_command
 from stagewright.cli.diagram_command import diagram_command
 from stagewright.cli.log_lines import printable_log_lines
 from stagewright.cli.plugin_commands import add_plugin_commands
@@ -81,7 +82,7 @@ def build_application(plugins: PluginSet) -> click.Group:
         if ctx.invoked_subcommand is None:
             click.echo(ctx.get_help())
 
-    for command in (run_command, runs_command, plugins_command, diagram_command):
+    for command in (run_command, runs_command, blobs_command, plugins_command, diagram_command):
         application.add_command(command)
     add_plugin_commands(application, plugins)
     return application

@@ -11,6 +11,7 @@ __all__ = [
     "DuplicateRecordError",
     "InvalidAICallError",
     "InvalidBlobKeyError",
+    "NoKnownRunError",
     "OutcomeUnknownError",
     "PersistenceUnavailableError",
     "RecordNotFoundError",
@@ -179,6 +180,23 @@ class InvalidBlobKeyError(StagewrightError):
     def __str__(self) -> str:
         shown = repr(self.key) if len(self.key) <= 80 else f"{self.key[:80]!r}…"
         return f"{shown} is no key for a blob: {self.problem}"
+
+
+@dataclass(eq=False)
+class NoKnownRunError(StagewrightError):
+    """A database has none of the runs whose blobs are in a blob store; none was deleted.
+
+    Attributes:
+        runs: How many runs have blobs there.
+    """
+
+    runs: int
+
+    def __str__(self) -> str:
+        return (
+            f"the blob store has blobs of {self.runs} runs and the database has none of these runs, so nothing was "
+            "deleted; check that they belong together, and if they do, allow it by `all_unknown=True` or --all-unknown"
+        )
 
 
 @dataclass(eq=False)

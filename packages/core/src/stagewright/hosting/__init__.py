@@ -8,6 +8,7 @@ from stagewright.hosting.job_heartbeat import execute_job_with_heartbeat
 from stagewright.hosting.job_runner import run_job
 from stagewright.hosting.maintenance import TickReport, run_maintenance_tick
 from stagewright.hosting.memory_adapters import built_in_targets, installed_adapters
+from stagewright.hosting.orphans import OrphanBlob, OrphanReport, sweep_orphans
 from stagewright.hosting.payloads import unpack_payload
 from stagewright.hosting.retention import Retention
 from stagewright.hosting.run_waiting import wait_for_run
@@ -20,6 +21,8 @@ __all__ = [
     "EventSinkMonitor",
     "EventSinkReport",
     "HostSettings",
+    "OrphanBlob",
+    "OrphanReport",
     "Retention",
     "SyncKernel",
     "TickReport",
@@ -30,6 +33,7 @@ __all__ = [
     "open_kernel",
     "run_job",
     "run_maintenance_tick",
+    "sweep_orphans",
     "unpack_payload",
     "wait_for_run",
 ]
