@@ -100,6 +100,11 @@ def note(line: str) -> None:
         effects.write(f"{os.getpid()} {line}\\n")
 
 
+@stage("large")
+async def large(ctx: StageContext[float]) -> str:
+    return "x" * int(ctx.input)
+
+
 @stage("sleep")
 async def sleep(ctx: StageContext[float]) -> float:
     note(f"begin {ctx.run_id} {ctx.attempt}")
@@ -155,7 +160,7 @@ async def quit(ctx: StageContext[float]) -> None:
 
 
 flows = [
-    define_workflow(one.id, input=float).pipe(one).build() for one in (sleep, block, thread, late, stall, quit)
+    define_workflow(one.id, input=float).pipe(one).build() for one in (sleep, large, block, thread, late, stall, quit)
 ]
 """
 

@@ -11,6 +11,7 @@ import pytest
 
 from stagewright import Kernel, Status, Workflow
 from stagewright.commands import CreateRun
+from stagewright.filesystem import FileSystemBlobStore
 from stagewright.records import JobRecord
 
 Opened = Callable[..., Awaitable[Kernel]]
@@ -228,7 +229,7 @@ async def test_a_body_that_ends_the_loop_ends_no_more_workers_than_its_stage_may
     await eventually(first.has_ended)
     assert first.process.returncode == 75
     assert "SystemExit: of a task" in first.log
-    assert "works for sleep, block, thread, late, stall, quit in sqlite:///" in first.log
+    assert "works for sleep, large, block, thread, late, stall, quit in sqlite:///" in first.log
     [job] = await jobs_of(kernel, [run_id])
     assert job.status is Status.RUNNING, "the lease brings it to others, and nobody handed it back"
     second = worker(url, *SHORT_LEASES)
@@ -292,6 +293,23 @@ async def test_a_worker_keeps_the_cap_that_it_is_given(
     await eventually(watch)
     assert 0 < most <= 2
     assert not started.has_ended()
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+async def test_a_worker_keeps_large_values_where_it_is_told_to(
+    url: str,
+    opened: Opened,
+    flow_list: list[Workflow],
+    worker: StartWorker,
+    eventually: Eventually,
+    tmp_path: Path,
+) -> None:
+    blobs = FileSystemBlobStore(tmp_path / "large values")
+    kernel = await opened(url, *flow_list, blob_store=blobs)
+    [run_id] = await create(kernel, "large", 100_000)
+    worker(url, "--blob-store", blobs.folder.as_uri())
+    await eventually(lambda: all_ended(kernel, [run_id]))
+    assert [key.split("/")[2] async for key in blobs.list("")] == [run_id]
 
 
 @pytest.mark.guarantee("hosts.settings-by-precedence")

@@ -62,7 +62,7 @@ def test_orphans_are_listed_and_with_delete_removed(called: Called, folder: Path
     assert (listed.returncode, listed.stderr) == (0, "")
     rows = [line.split()[:3] for line in listed.stdout.splitlines() if "gone-" in line]
     assert rows == [["gone-1", "orders", "1"], ["gone-2", "orders", "1"]]
-    assert "2 blobs of 2 runs that are gone; --delete removes them" in listed.stdout
+    assert "2 orphans of 2 runs; --delete removes them" in listed.stdout
     assert "1 blob without a run left alone, younger than 1 day" in listed.stdout
     assert "1 blob left alone that Stagewright has not written" in listed.stdout
     assert keys_in(folder) == before
@@ -78,22 +78,22 @@ def test_orphans_are_listed_and_with_delete_removed(called: Called, folder: Path
 
     deleted = called("blobs", "orphans", *stores, "--delete", "--json", "report.json")
     assert deleted.returncode == 0
-    assert "2 blobs of 2 runs that are gone; deleted 2" in deleted.stdout
+    assert "2 orphans of 2 runs; deleted 2" in deleted.stdout
     assert json.loads(Path("report.json").read_text(encoding="utf-8"))["deleted"] == 2
     assert keys_in(folder) == [key for key in before if key not in GONE]
     again = called("blobs", "orphans", *stores, "--delete")
-    assert (again.returncode, "0 blobs of 0 runs that are gone; deleted 0" in again.stdout) == (0, True)
+    assert (again.returncode, "no orphans among 2 blobs" in again.stdout) == (0, True)
 
 
 def test_blobs_are_at_the_url_unless_another_is_named(
     called: Called, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "0 blobs of 0 runs that are gone, among 0 blobs" in called("blobs", "orphans", "--url", URL).stdout
+    assert "no orphans among 0 blobs" in called("blobs", "orphans", "--url", URL).stdout
     monkeypatch.setenv("STAGEWRIGHT_URL", URL)
     monkeypatch.setenv("STAGEWRIGHT_BLOB_STORE", folder.as_uri())
-    assert "2 blobs of 2 runs" in called("blobs", "orphans").stdout
+    assert "2 orphans of 2 runs" in called("blobs", "orphans").stdout
     limited = called("blobs", "orphans", "--limit", "1")
-    assert "1 blob of 1 run" in limited.stdout
+    assert "1 orphan of 1 run" in limited.stdout
     assert "there may be more; --limit shows them" in limited.stdout
 
 
@@ -133,3 +133,29 @@ def test_what_is_wrong_is_one_line(
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.count("\n") == 1
     assert message in done.stderr
+
+
+LARGE = """
+from typing import Any
+
+from stagewright import StageContext, define_workflow, stage
+
+
+@stage("large")
+async def large(ctx: StageContext[Any]) -> str:
+    return "x" * 100_000
+
+
+flow = define_workflow("flow", input=Any).pipe(large).build()
+"""
+
+
+@pytest.mark.guarantee("files.opened-by-url")
+def test_a_run_keeps_large_values_where_it_is_told_to(called: Called, tmp_path: Path) -> None:
+    (tmp_path / "large.py").write_text(LARGE, encoding="utf-8")
+    stores = ("--url", URL, "--blob-store", (tmp_path / "large values").as_uri())
+    done = called("run", "large.py:flow", "--input-json", "1", "-q", *stores)
+    assert (done.returncode, json.loads(done.stdout)) == (0, "x" * 100_000)
+    [key] = keys_in(tmp_path / "large values")
+    assert key.startswith("workflow-v2/flow/")
+    assert "no orphans among 1 blob" in called("blobs", "orphans", *stores).stdout

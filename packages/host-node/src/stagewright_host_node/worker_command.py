@@ -55,6 +55,7 @@ class WorkerSettings(CommandSettings):
 @click.command("worker")
 @click.argument("target", required=False)
 @click.option("--url", help=f"Where runs are kept; {DEFAULT_URL} by default.")
+@click.option("--blob-store", metavar="URL", help="Where large values are kept, if not at --url.")
 @click.option(
     "--worker-id", metavar="NAME", help="What to call this worker; machine, process and time are added."
 )
@@ -113,7 +114,10 @@ def worker_command(plugins: PluginSet, /, **flags: object) -> int:
         if loaded.workflows is not None:
             ids = ", ".join(workflow.id for workflow in loaded.workflows)
             _log.info("works for %s in %s", ids, redacted(url))
-        _run(_Work(loaded, url, options, plugins, signals, settings.create_schema, fairness))
+        work = _Work(
+            loaded, url, settings.blob_store, options, plugins, signals, settings.create_schema, fairness
+        )
+        _run(work)
     return 0
 
 
@@ -138,6 +142,7 @@ class _Work:
         self,
         loaded: LoadedTarget,
         url: str,
+        blob_store: str | None,
         options: HostSettings,
         plugins: PluginSet,
         signals: StopSignals,
@@ -146,6 +151,7 @@ class _Work:
     ) -> None:
         self._loaded = loaded
         self._url = url
+        self._blob_store = blob_store
         self._options = options
         self._plugins = plugins
         self._signals = signals
@@ -189,6 +195,7 @@ class _Work:
         opening = open_kernel(
             self._loaded.registry,
             self._url,
+            blob_store=self._blob_store,
             plugins=self._plugins,
             create_schema=self._create_schema,
             fairness=self._fairness,
@@ -210,7 +217,15 @@ def _warn_of_unread(table: ProjectTable) -> None:
 
 
 def _host_settings(settings: WorkerSettings) -> HostSettings:
-    own = {"target", "url", "log_level", "create_schema", "max_concurrent_per_group", "group_by"}
+    own = {
+        "target",
+        "url",
+        "blob_store",
+        "log_level",
+        "create_schema",
+        "max_concurrent_per_group",
+        "group_by",
+    }
     return HOST_DEFAULTS.having(
         {
             name: value if name == "retention" else _read(value)

@@ -22,16 +22,6 @@ __all__ = ["blobs_command"]
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
 
-class BlobSettings(CommandSettings):
-    """What the commands over blobs may be told.
-
-    Attributes:
-        blob_store: Where large values are; where runs are kept by default.
-    """
-
-    blob_store: str | None = None
-
-
 @click.group("blobs")
 def blobs_command() -> None:
     """Look after large values."""
@@ -70,7 +60,7 @@ def _orphans_command(plugins: PluginSet, /, json_file: Path | None, **flags: Any
     --url and --blob-store have to belong together, and no other database may keep its blobs there: of a run that isn't
     at --url every blob is an orphan. A sweep may be interrupted and repeated at any time.
     """
-    settings = read_settings(BlobSettings, {name: flags.pop(name) for name in ("url", "blob_store")})
+    settings = read_settings(CommandSettings, {name: flags.pop(name) for name in ("url", "blob_store")})
     where = settings.url or DEFAULT_URL
     if where.startswith("memory:"):
         raise SettingError(f"--url {where}: a store in memory ends with its process; name the one to look at")
@@ -100,17 +90,17 @@ def _print_report(report: OrphanReport, *, delete: bool, min_age: timedelta) -> 
         ]
         head = ("run", "workflow", "blobs", "last written")
         output_console().print(plain_table(head, rows, whole=("run",)))
-    found = f"{_blobs(len(report.orphans))} of {_runs(len(by_run))}"
-    if delete:
-        click.echo(f"{found}; deleted {report.deleted}")
-    elif by_run:
-        click.echo(f"{found}; --delete removes them")
+    found = f"{_counted(len(report.orphans), 'orphan')} of {_counted(len(by_run), 'run')}"
+    if not by_run:
+        click.echo(f"no orphans among {_counted(report.looked_at, 'blob')}")
+    elif delete:
+        click.echo(f"{found}; deleted {report.deleted:,}")
     else:
-        click.echo(f"{found}, among {_blobs(report.looked_at)}")
+        click.echo(f"{found}; --delete removes them")
     if report.too_new:
-        click.echo(f"{_blobs(report.too_new)} without a run left alone, younger than {min_age}")
+        click.echo(f"{_counted(report.too_new, 'blob')} without a run left alone, younger than {min_age}")
     if report.not_ours:
-        click.echo(f"{_blobs(report.not_ours)} left alone that Stagewright has not written")
+        click.echo(f"{_counted(report.not_ours, 'blob')} left alone that Stagewright has not written")
     if report.has_more:
         how = "the same command again goes on" if delete else "--limit shows them"
         click.echo(f"there may be more; {how}")
@@ -120,12 +110,8 @@ def _last(blobs: Sequence[OrphanBlob]) -> datetime:
     return max(blob.written_at for blob in blobs)
 
 
-def _blobs(count: int) -> str:
-    return f"{count:,} blob{'s' * (count != 1)}"
-
-
-def _runs(count: int) -> str:
-    return f"{count:,} run{'s' * (count != 1)}"
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def _as_json(report: OrphanReport) -> dict[str, Any]:

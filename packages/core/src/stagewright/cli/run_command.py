@@ -30,6 +30,7 @@ class _Request:
     target: LoadedTarget
     workflow: Workflow
     url: str
+    blob_store: str | None
     input: Json
     config: dict[str, Json]
     timeout: timedelta | None
@@ -49,6 +50,7 @@ class _Interrupted(click.ClickException):
 @click.argument("target")
 @click.option("--workflow", "workflow_id", metavar="ID", help="Which workflow, when the target has several.")
 @click.option("--url", help="Where the state of the run is kept; by default nowhere, memory://.")
+@click.option("--blob-store", metavar="URL", help="Where large values are kept, if not at --url.")
 @click.option(
     "--input", "inputs", multiple=True, metavar="KEY=VALUE", help="One field of the input; repeatable."
 )
@@ -64,6 +66,7 @@ def run_command(
     target: str,
     workflow_id: str | None,
     url: str | None,
+    blob_store: str | None,
     inputs: tuple[str, ...],
     input_json: str | None,
     config: tuple[str, ...],
@@ -76,11 +79,13 @@ def run_command(
     """
     loaded = load_target(target)
     workflow = loaded.choose(workflow_id)
-    url = read_settings(CommandSettings, {"url": url}).url or "memory://"
+    settings = read_settings(CommandSettings, {"url": url, "blob_store": blob_store})
+    url = settings.url or "memory://"
     request = _Request(
         target=loaded,
         workflow=workflow,
         url=url,
+        blob_store=settings.blob_store,
         input=read_input(workflow, input_json, inputs),
         config=read_config(workflow, config),
         timeout=None if timeout is None else parse_duration(timeout, field="timeout"),
@@ -111,7 +116,10 @@ def run_command(
 async def _driven(
     request: _Request, plugins: PluginSet, view: RunView
 ) -> tuple[RunRecord, list[StageRecord]]:
-    async with open_kernel(request.target.registry, request.url, plugins=plugins) as kernel:
+    opening = open_kernel(
+        request.target.registry, request.url, blob_store=request.blob_store, plugins=plugins
+    )
+    async with opening as kernel:
         created = await kernel.dispatch(
             CreateRun(workflow_id=request.workflow.id, input=request.input, config=request.config)
         )

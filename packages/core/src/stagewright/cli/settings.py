@@ -33,11 +33,13 @@ class CommandSettings(BaseSettings):
 
     Attributes:
         url: Where runs are kept.
+        blob_store: Where large values are kept; at the same URL by default.
     """
 
     model_config = SettingsConfigDict(env_prefix=_PREFIX, env_ignore_empty=True, extra="ignore")
 
     url: str | None = None
+    blob_store: str | None = None
 
     @field_validator("*", mode="before")
     @classmethod
@@ -49,7 +51,7 @@ class CommandSettings(BaseSettings):
                 raise ValueError("a truth value is no value for this")
         return value
 
-    @field_validator("url")
+    @field_validator("url", "blob_store")
     @classmethod
     def _not_empty(cls, url: str | None) -> str | None:
         if url is not None and not url.strip():

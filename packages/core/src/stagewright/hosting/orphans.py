@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from stagewright.duration import Duration, parse_duration, subtract_within_calendar
@@ -20,8 +20,8 @@ from stagewright.runtime.keys import ALL_RUNS_PREFIX, run_of_key
 
 __all__ = ["OrphanBlob", "OrphanReport", "sweep_orphans"]
 
-_LEAST_AGE: Final = 600.0
-"""Seconds; clocks of stores differ by less, and transactions are shorter."""
+_LEAST_AGE: Final = timedelta(minutes=10)
+"""Clocks of stores differ by less, and transactions are shorter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,13 +105,10 @@ async def sweep_orphans(
     if not isinstance(blobs, DatesBlobs):
         fix = "use one that says when its blobs were written, for how old a blob is tells what may be deleted"
         raise CapabilityMissingError(type(blobs).__name__, "DatesBlobs", fix)
+    age = _checked_age(min_age)
     for name, count in (("limit", limit), ("batch", batch)):
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise InvalidSettingError(name, count, "must be a whole number of at least 1")
-    age = parse_duration(min_age, field="min_age")
-    if age.total_seconds() < _LEAST_AGE:
-        problem = "is too short to be sure that no transaction is yet to commit; give at least 10 minutes"
-        raise InvalidSettingError("min_age", min_age, problem)
     seconds = parse_duration(pause, field="pause").total_seconds()
     before = subtract_within_calendar(kernel.ports.clock.now(), age)
     sweep = _Sweep(kernel.ports.persistence, blobs, kernel.ports.blob_store, before, may_delete=all_unknown)
@@ -126,6 +123,14 @@ async def sweep_orphans(
             if len(sweep.orphans) >= limit:
                 return sweep.report(has_more=True)
     return sweep.report(has_more=False)
+
+
+def _checked_age(min_age: Duration) -> timedelta:
+    age = parse_duration(min_age, field="min_age")
+    if age < _LEAST_AGE:
+        problem = "is too short to be sure that no transaction is yet to commit; give at least 10 minutes"
+        raise InvalidSettingError("min_age", min_age, problem)
+    return age
 
 
 async def _batches(blobs: BlobStore, size: int) -> AsyncGenerator[list[str], None]:
