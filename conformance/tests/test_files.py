@@ -8,7 +8,9 @@ from stagewright.filesystem import FileSystemBlobStore
 from stagewright.plugins import AdapterSet
 from stagewright.ports import BlobStore
 from stagewright_conformance import (
+    BLOB_DATE_SUITES,
     BLOB_STORE_SUITES,
+    BlobDateSuite,
     BlobListingSuite,
     BlobStreamSuite,
     BlobSuite,
@@ -40,6 +42,10 @@ class TestBlobs(InAFolder, BlobSuite):
     pass
 
 
+class TestBlobDates(InAFolder, BlobDateSuite):
+    pass
+
+
 class TestBlobListing(InAFolder, BlobListingSuite):
     pass
 
@@ -55,4 +61,4 @@ class TestEngine(EngineSuite):
 
 
 def test_every_suite_of_the_port_runs() -> None:
-    assert suites_left_out(globals(), BLOB_STORE_SUITES) == []
+    assert suites_left_out(globals(), (*BLOB_STORE_SUITES, *BLOB_DATE_SUITES)) == []

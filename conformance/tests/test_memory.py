@@ -19,6 +19,7 @@ from stagewright.ports import AICallLogger, BlobStore, EventSink, JobTransport, 
 from stagewright.testing import CollectingEventSink, FakeClock
 from stagewright_conformance import (
     AI_CALL_SUITES,
+    BLOB_DATE_SUITES,
     BLOB_STORE_SUITES,
     ENGINE_SUITES,
     EVENT_SINK_SUITES,
@@ -29,6 +30,7 @@ from stagewright_conformance import (
     STEP_LEDGER_SUITES,
     AICallSuite,
     AnnotationSuite,
+    BlobDateSuite,
     BlobListingSuite,
     BlobStreamSuite,
     BlobSuite,
@@ -325,6 +327,10 @@ class TestBlobs(InMemory, BlobSuite):
     pass
 
 
+class TestBlobDates(InMemory, BlobDateSuite):
+    pass
+
+
 class TestBlobListing(InMemory, BlobListingSuite):
     pass
 
@@ -474,6 +480,7 @@ class TestEngineCrashesAnywhereApart(Apart, EngineCrashSuite):
         AI_CALL_SUITES,
         ENGINE_SUITES,
         EVENT_SINK_SUITES,
+        BLOB_DATE_SUITES,
         PRESIGNER_SUITES,
     ],
 )

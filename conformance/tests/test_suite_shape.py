@@ -11,6 +11,7 @@ import pytest
 import stagewright_conformance
 from stagewright_conformance import (
     AI_CALL_SUITES,
+    BLOB_DATE_SUITES,
     BLOB_STORE_SUITES,
     ENGINE_SUITES,
     EVENT_SINK_SUITES,
@@ -69,6 +70,7 @@ def test_every_suite_is_part_of_one_port() -> None:
         *RUN_READER_SUITES,
         *AI_CALL_SUITES,
         *ENGINE_SUITES,
+        *BLOB_DATE_SUITES,
         *PRESIGNER_SUITES,
         *EVENT_SINK_SUITES,
     ]

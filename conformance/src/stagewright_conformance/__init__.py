@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stagewright_conformance.ai_calls import AICallSuite
     from stagewright_conformance.annotations import AnnotationSuite
-    from stagewright_conformance.blob_store import BlobListingSuite, BlobStreamSuite, BlobSuite
+    from stagewright_conformance.blob_store import (
+        BlobDateSuite,
+        BlobListingSuite,
+        BlobStreamSuite,
+        BlobSuite,
+    )
     from stagewright_conformance.borrowed_sessions import BorrowedSessionSuite, CallersSession, OpenSession
     from stagewright_conformance.capabilities import Capabilities
     from stagewright_conformance.definitions import DefinitionSuite
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
     from stagewright_conformance.paging import PagingSuite, StepPagingSuite
     from stagewright_conformance.port_suites import (
         AI_CALL_SUITES,
+        BLOB_DATE_SUITES,
         BLOB_STORE_SUITES,
         ENGINE_SUITES,
         EVENT_SINK_SUITES,
@@ -68,7 +74,9 @@ else:
         "AICallSuite": "ai_calls",
         "AI_CALL_SUITES": "port_suites",
         "AnnotationSuite": "annotations",
+        "BLOB_DATE_SUITES": "port_suites",
         "BLOB_STORE_SUITES": "port_suites",
+        "BlobDateSuite": "blob_store",
         "BlobListingSuite": "blob_store",
         "BlobStreamSuite": "blob_store",
         "BlobSuite": "blob_store",
@@ -152,6 +160,7 @@ else:
 
 __all__ = [
     "AI_CALL_SUITES",
+    "BLOB_DATE_SUITES",
     "BLOB_STORE_SUITES",
     "ENGINE_SUITES",
     "EVENT_SINK_SUITES",
@@ -162,6 +171,7 @@ __all__ = [
     "STEP_LEDGER_SUITES",
     "AICallSuite",
     "AnnotationSuite",
+    "BlobDateSuite",
     "BlobListingSuite",
     "BlobStreamSuite",
     "BlobSuite",

@@ -12,7 +12,7 @@ from stagewright.ports import BlobStore, DatesBlobs
 from stagewright_conformance.samples import rare_text
 from stagewright_conformance.suite import Background, Scale, Suite
 
-__all__ = ["BlobListingSuite", "BlobStoreSuite", "BlobStreamSuite", "BlobSuite"]
+__all__ = ["BlobDateSuite", "BlobListingSuite", "BlobStoreSuite", "BlobStreamSuite", "BlobSuite"]
 
 _ODD_BYTES: Final = {
     "empty": b"",
@@ -189,26 +189,6 @@ class BlobSuite(BlobStoreSuite):
         await blob_store.delete_many([*keys, "none"])
         await blob_store.delete_many([])
         assert await _keys(blob_store, "") == ["d", "kept"]
-
-    @pytest.mark.needs("dated_blobs")
-    async def test_a_blob_says_when_it_was_written(
-        self, blob_store: BlobStore, rival_blob_store: BlobStore
-    ) -> None:
-        """`DatesBlobs.written_at`: when it was last stored, in UTC; None if there is none."""
-        assert isinstance(blob_store, DatesBlobs)
-        assert isinstance(rival_blob_store, DatesBlobs)
-        assert await blob_store.written_at("k") is None
-        await blob_store.put("k", b"1")
-        first = await rival_blob_store.written_at("k")
-        assert first is not None
-        assert first.utcoffset() == timedelta(0)
-        assert await blob_store.written_at("k") == first
-        await rival_blob_store.put("k", b"1")
-        again = await blob_store.written_at("k")
-        assert again is not None
-        assert again >= first
-        await blob_store.delete("k")
-        assert await blob_store.written_at("k") is None
 
     @pytest.mark.parametrize("key", _ODD_KEYS)
     async def test_an_odd_key_is_a_key(self, blob_store: BlobStore, key: str) -> None:
@@ -426,3 +406,30 @@ class BlobStreamSuite(BlobStoreSuite):
 
         with pytest.raises(BlobNotFoundError):
             await enter()
+
+
+class BlobDateSuite(BlobStoreSuite):
+    """`DatesBlobs`: when blobs were written.
+
+    Fixtures: those of `BlobStoreSuite`.
+    """
+
+    @pytest.mark.needs("dated_blobs")
+    async def test_a_blob_says_when_it_was_written(
+        self, blob_store: BlobStore, rival_blob_store: BlobStore
+    ) -> None:
+        """`DatesBlobs.written_at`: when it was last stored, in UTC; None if there is none."""
+        assert isinstance(blob_store, DatesBlobs)
+        assert isinstance(rival_blob_store, DatesBlobs)
+        assert await blob_store.written_at("k") is None
+        await blob_store.put("k", b"1")
+        first = await rival_blob_store.written_at("k")
+        assert first is not None
+        assert first.utcoffset() == timedelta(0)
+        assert await blob_store.written_at("k") == first
+        await rival_blob_store.put("k", b"1")
+        again = await blob_store.written_at("k")
+        assert again is not None
+        assert again >= first
+        await blob_store.delete("k")
+        assert await blob_store.written_at("k") is None

@@ -6,7 +6,12 @@ from typing import Final, TypeAlias
 
 from stagewright_conformance.ai_calls import AICallSuite
 from stagewright_conformance.annotations import AnnotationSuite
-from stagewright_conformance.blob_store import BlobListingSuite, BlobStreamSuite, BlobSuite
+from stagewright_conformance.blob_store import (
+    BlobDateSuite,
+    BlobListingSuite,
+    BlobStreamSuite,
+    BlobSuite,
+)
 from stagewright_conformance.borrowed_sessions import BorrowedSessionSuite
 from stagewright_conformance.definitions import DefinitionSuite
 from stagewright_conformance.engine import EngineSuite
@@ -48,6 +53,7 @@ from stagewright_conformance.wake_ups import WakeUpSuite
 
 __all__ = [
     "AI_CALL_SUITES",
+    "BLOB_DATE_SUITES",
     "BLOB_STORE_SUITES",
     "ENGINE_SUITES",
     "EVENT_SINK_SUITES",
@@ -105,6 +111,9 @@ JOB_TRANSPORT_SUITES: Final[Suites] = (
 """The last two are for a transport in the persistence's database alone; another leaves them out."""
 
 BLOB_STORE_SUITES: Final[Suites] = (BlobSuite, BlobListingSuite, BlobStreamSuite)
+
+BLOB_DATE_SUITES: Final[Suites] = (BlobDateSuite,)
+"""For a blob store that is a `DatesBlobs`."""
 
 PRESIGNER_SUITES: Final[Suites] = (PresignerSuite,)
 """For a blob store that is a `Presigner`."""

@@ -13,6 +13,7 @@ from stagewright.plugins import AdapterSet
 from stagewright.ports import (
     AICallLogger,
     BlobStore,
+    DatesBlobs,
     Enlistable,
     EventSink,
     ForeseesWork,
@@ -22,6 +23,7 @@ from stagewright.ports import (
     RunReader,
     StepLedger,
 )
+from stagewright_conformance.blob_store import BlobDateSuite
 from stagewright_conformance.borrowed_sessions import OpenSession
 from stagewright_conformance.capabilities import Capabilities
 from stagewright_conformance.enlistment import TransportEnlistmentSuite
@@ -30,6 +32,7 @@ from stagewright_conformance.outlook import JobOutlookSuite, OutlookSuite
 from stagewright_conformance.places import ENGINE, OpenedPlace, Place
 from stagewright_conformance.port_suites import (
     AI_CALL_SUITES,
+    BLOB_DATE_SUITES,
     BLOB_STORE_SUITES,
     ENGINE_SUITES,
     EVENT_SINK_SUITES,
@@ -54,7 +57,7 @@ SUITES_OF_PORTS: Final[Mapping[str, Suites]] = {
     "persistence": PERSISTENCE_SUITES,
     "job_transport": JOB_TRANSPORT_SUITES,
     "step_ledger": STEP_LEDGER_SUITES,
-    "blob_store": (*BLOB_STORE_SUITES, *PRESIGNER_SUITES),
+    "blob_store": (*BLOB_STORE_SUITES, *BLOB_DATE_SUITES, *PRESIGNER_SUITES),
     "run_reader": RUN_READER_SUITES,
     "ai_call_logger": AI_CALL_SUITES,
     "event_sink": EVENT_SINK_SUITES,
@@ -197,6 +200,8 @@ class AtUrl:
         found = _served(beside.blob_store, "blob_store")
         if _is_test_of(request, PresignerSuite) and not isinstance(found, Presigner):
             pytest.skip("the blob store is no Presigner")
+        if _is_test_of(request, BlobDateSuite) and not isinstance(found, DatesBlobs):
+            pytest.skip("the blob store is no DatesBlobs")
         return found
 
     @pytest.fixture

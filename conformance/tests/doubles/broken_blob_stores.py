@@ -12,7 +12,7 @@ import pytest
 
 from stagewright.memory import InMemoryBlobStore
 from stagewright.ports import BlobStore
-from stagewright_conformance import BlobListingSuite, BlobStreamSuite, BlobSuite, Scale
+from stagewright_conformance import BlobDateSuite, BlobListingSuite, BlobStreamSuite, BlobSuite, Scale
 
 
 class Doubles:
@@ -168,7 +168,7 @@ class DatesInLocalTime(InMemoryBlobStore):
         return None if moment is None else moment.replace(tzinfo=None)
 
 
-class TestDatesInLocalTime(Doubles, BlobSuite):
+class TestDatesInLocalTime(Doubles, BlobDateSuite):
     double = DatesInLocalTime
 
 
@@ -183,7 +183,7 @@ class RemembersTheFirst(InMemoryBlobStore):
         return self._dates.get(key) or self._dates.setdefault(key, await super().written_at(key))
 
 
-class TestRemembersTheFirst(Doubles, BlobSuite):
+class TestRemembersTheFirst(Doubles, BlobDateSuite):
     double = RemembersTheFirst
 
 

@@ -17,6 +17,7 @@ from stagewright.ports import AICallLogger, BlobStore, JobTransport, Persistence
 from stagewright_conformance import (
     AICallSuite,
     AnnotationSuite,
+    BlobDateSuite,
     BlobListingSuite,
     BlobStreamSuite,
     BlobSuite,
@@ -442,6 +443,10 @@ class TestStepListing(OnDatabase, StepListingSuite):
 
 
 class TestBlobs(OnDatabase, BlobSuite):
+    pass
+
+
+class TestBlobDates(OnDatabase, BlobDateSuite):
     pass
 
 

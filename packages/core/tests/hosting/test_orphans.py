@@ -219,7 +219,7 @@ async def test_a_sweep_that_is_cut_short_is_finished_by_the_next(
         calls += 1
         if calls == 3:
             raise TransientError("the store is away")
-        await really(self, doomed)  # type: ignore[arg-type]  # the same store
+        await really(self, doomed)
 
     monkeypatch.setattr(store, "delete_many", fails_at_the_third)
     with pytest.raises(TransientError):

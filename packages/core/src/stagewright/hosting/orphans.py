@@ -77,9 +77,8 @@ async def sweep_orphans(
     A purge removes a run's blobs itself. What is left over comes from processes that were lost between storing a blob
     and the transaction that was to refer to it, and from bodies that went on storing after their run was purged.
 
-    It goes through the blobs of all runs in batches and pauses between them. Right before a batch of orphans is deleted
-    it is looked at once more. A sweep that is interrupted has deleted orphans alone, and the next one finds the others.
-    Several sweeps at once do no harm.
+    It goes through the blobs of all runs in batches and pauses between them; orphans are looked at once more right
+    before they are deleted. One that is interrupted has deleted orphans alone. Several at once do no harm.
 
     Args:
         kernel: A kernel over the database and the blob store that belong together. No other database may keep its
@@ -111,8 +110,8 @@ async def sweep_orphans(
             raise InvalidSettingError(name, count, "must be a whole number of at least 1")
     seconds = parse_duration(pause, field="pause").total_seconds()
     before = subtract_within_calendar(kernel.ports.clock.now(), age)
-    sweep = _Sweep(kernel.ports.persistence, blobs, kernel.ports.blob_store, before, may_delete=all_unknown)
-    async with aclosing(_batches(kernel.ports.blob_store, batch)) as batches:
+    sweep = _Sweep(kernel.ports.persistence, blobs, kernel.ports.blob_store, before, all_unknown)
+    async with aclosing(_batches(sweep.blobs, batch)) as batches:
         async for keys in batches:
             if sweep.looked_at + sweep.not_ours:
                 await asyncio.sleep(seconds)
