@@ -271,7 +271,7 @@ CAUGHT_BY: Final = {
         "TakesAnyKey": "test_what_is_no_key_is_refused",
         "FindsOutTooLate": "test_no_stream_is_opened_for_what_is_no_key",
         "DatesInLocalTime": "test_a_blob_says_when_it_was_written",
-        "RemembersTheFirst": "test_a_blob_says_when_it_was_written",
+        "RemembersTheFirst": "test_only_what_is_there_has_a_date",
         "DecodesText": "test_bytes_come_back_exactly",
         "LetsTwoWin": "test_of_several_first_writers_one_wins",
         "TidiesKeys": "test_an_odd_key_is_a_key",

@@ -77,7 +77,8 @@ async def keys(kernel: Kernel) -> list[str]:
 
 
 async def sweep(kernel: Kernel, **options: Any) -> OrphanReport:
-    return await sweep_orphans(kernel, **{"pause": 0, **options})
+    options.setdefault("pause", 0)
+    return await sweep_orphans(kernel, **options)
 
 
 @pytest.mark.guarantee("orphans.found-and-nothing-else")
