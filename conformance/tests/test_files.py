@@ -14,6 +14,7 @@ from stagewright_conformance import (
     BlobListingSuite,
     BlobStreamSuite,
     BlobSuite,
+    EngineCrashSuite,
     EngineSuite,
     Scale,
     suites_left_out,
@@ -54,10 +55,22 @@ class TestBlobStreams(InAFolder, BlobStreamSuite):
     pass
 
 
-class TestEngine(EngineSuite):
+class Beside:
+    """Blobs in a folder beside everything else in memory."""
+
     @pytest.fixture
     def adapters(self, tmp_path: Path) -> AdapterSet:
         return AdapterSet(blob_store=FileSystemBlobStore(tmp_path / "blobs"))
+
+
+class TestEngine(Beside, EngineSuite):
+    pass
+
+
+class TestEngineCrashes(Beside, EngineCrashSuite):
+    @pytest.fixture
+    def scale(self) -> Scale:
+        return Scale(crashes=4)
 
 
 def test_every_suite_of_the_port_runs() -> None:
