@@ -46,6 +46,10 @@ MUTANTS: Final[dict[str, tuple[Patch, ...]]] = {
             "current.attempt != started.attempt",
         ),
     ),
+    "an outcome takes its run for unchanged": (
+        Patch(_RECORD, "await unit.tx.expect_run(expected)", "pass"),
+        Patch(_RECORD, "ending.patch, expected_version=version", "ending.patch"),
+    ),
     "siblings don't wait for each other": (
         Patch(
             _RECORD,
