@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stagewright.errors import InvalidSettingError
+from stagewright.errors import InvalidSettingError, TransientError
 from stagewright.plugins import AdapterOptions
 from stagewright.ports import BlobStore, StepLedger
 from stagewright.records import StepRecord
@@ -106,6 +106,18 @@ async def test_a_missing_folder_is_refused_if_none_may_be_made(tmp_path: Path) -
         async with open_folder(url, AdapterOptions(create_schema=False)):
             pass
     assert not (tmp_path / "missing").exists()
+
+
+async def test_what_cannot_be_looked_at_is_not_said_to_be_missing(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as (blobs, _):
+        (tmp_path / "blobs").rmdir()
+        (tmp_path / "blobs").touch()
+        with pytest.raises(TransientError):
+            await blobs.has("key")
+        with pytest.raises(TransientError):
+            await blobs.get("key")
 
 
 async def test_a_cancelled_call_ends_when_its_effect_is_decided(tmp_path: Path) -> None:

@@ -61,7 +61,14 @@ class FolderBlobStore:
 
     async def has(self, key: str) -> bool:
         """Whether there is a blob under that key."""
-        return await in_thread(self._path(key).exists)
+        return await in_thread(self._has, key)
+
+    def _has(self, key: str) -> bool:
+        try:
+            self._path(key).stat()
+        except FileNotFoundError:
+            return False
+        return True
 
     async def delete(self, key: str) -> None:
         """Remove a blob; nothing happens if there is none."""
