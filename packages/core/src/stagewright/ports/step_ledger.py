@@ -10,14 +10,15 @@ __all__ = ["StepLedger"]
 
 @runtime_checkable
 class StepLedger(Protocol):
-    """Durable steps, one row per stage record and step id; the ids of the rows are unique as well.
+    """Durable steps, one row per stage record and step id; who claims gives each row an `id` of its own.
 
     A step comes back as it went in, field by field: times in UTC to the microsecond, `result` as the same exact JSON in
     value and in type (`1.0` stays a float, integers have any size, the order of keys doesn't matter). What goes in or
     comes out is the caller's own: changing it later changes nothing in the ledger.
 
     Every call is atomic, also against other processes, and what it answered outlasts the process. Ids are text of any
-    form. Only a ledger in the persistence's own database knows stage records; any other takes every `stage_record_id`.
+    form that UTF-8 can write. Only a ledger in the persistence's own database knows stage records; any other takes
+    every `stage_record_id`.
     """
 
     async def get(self, stage_record_id: str, step_id: str) -> StepRecord | None:

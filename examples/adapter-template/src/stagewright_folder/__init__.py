@@ -1,0 +1,1 @@
+"""Blobs and durable steps of Stagewright in plain files, at `folder:///path`."""
