@@ -264,6 +264,7 @@ CAUGHT_BY: Final = {
     },
     "broken_blob_stores": {
         "TruncatesAtZeros": "test_bytes_come_back_exactly",
+        "WritesOnAfterACancellation": "test_a_cancelled_write_is_decided_when_it_ends",
         "CutsAtTwoMegabytes": "test_a_large_blob_comes_back_exactly",
         "CutsAtSixteenMebibytes": "test_a_huge_stream_comes_back_whole",
         "KeepsTheCallersBuffer": "test_what_a_caller_changes_later_does_not_reach_the_store",

@@ -80,7 +80,7 @@ def test_the_adapter_of_the_page_passes_the_suites_of_its_ports(project: Path) -
     assert re.search(r" \d{3} passed, \d+ deselected in ", done.stdout), done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.wide
 def test_the_template_is_whole_after_a_kill(project: Path) -> None:
     done = run_tests(project, "-k", "kill")
     assert done.returncode == 0, done.stdout + done.stderr

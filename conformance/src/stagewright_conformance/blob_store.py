@@ -172,6 +172,27 @@ class BlobSuite(BlobStoreSuite):
             await asyncio.sleep(0)
         await scale.soon(writing)
 
+    @pytest.mark.guarantee("stores.cancelled-blobs-are-decided")
+    async def test_a_cancelled_write_is_decided_when_it_ends(
+        self, blob_store: BlobStore, rival_blob_store: BlobStore, background: Background, scale: Scale
+    ) -> None:
+        """`put`: a call that is cancelled has taken effect whole or not at all by its end, and never does later."""
+        data = b"x" * scale.large_blob
+        ends: dict[str, bool] = {}
+        for turn in range(scale.contenders):
+            key = f"turn {turn}"
+            writing = background.start(blob_store.put(key, data))
+            for _ in range(turn):
+                await asyncio.sleep(0)
+            writing.cancel()
+            await asyncio.wait({writing}, timeout=scale.patience)
+            assert writing.done()
+            ends[key] = await rival_blob_store.has(key)
+        await asyncio.sleep(4 * scale.moment)
+        for key, was_there in ends.items():
+            assert await rival_blob_store.has(key) == was_there
+            assert not was_there or await rival_blob_store.get(key) == data
+
     async def test_a_deleted_blob_is_gone(self, blob_store: BlobStore) -> None:
         """`delete`: removes a blob; nothing happens if there is none."""
         await blob_store.put("k", b"1")

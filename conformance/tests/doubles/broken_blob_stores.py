@@ -311,3 +311,22 @@ class KeepsHalfABlob(InMemoryBlobStore):
 
 class TestKeepsHalfABlob(Doubles, BlobStreamSuite):
     double = KeepsHalfABlob
+
+
+class WritesOnAfterACancellation(InMemoryBlobStore):
+    """A write goes on in a task of its own whatever becomes of its caller."""
+
+    async def put(
+        self, key: str, data: bytes, *, content_type: str | None = None, if_absent: bool = False
+    ) -> bool:
+        put = super().put
+
+        async def write() -> bool:
+            await asyncio.sleep(0.001)
+            return await put(key, data, content_type=content_type, if_absent=if_absent)
+
+        return await asyncio.shield(asyncio.create_task(write()))
+
+
+class TestWritesOnAfterACancellation(Doubles, BlobSuite):
+    double = WritesOnAfterACancellation
