@@ -10,11 +10,15 @@ from stagewright import Kernel, StageContext, Status, Workflow, define_stage, de
 from stagewright.commands import (
     CancelRun,
     ClaimJobs,
+    ExecuteJob,
     ExecuteJobResult,
+    JobRef,
     PollSuspendedStages,
     ReapStuckRuns,
     ReapStuckRunsResult,
 )
+from stagewright.errors import AfterCommitError, TransientError
+from stagewright.hosting import run_job
 from stagewright.kernel.commands.job_enqueue_owed import EnqueueOwedJobs, EnqueueOwedJobsResult
 from stagewright.kernel.procedures.replace_lost import OWNERS_LEARN_WITHIN
 from stagewright.memory import InMemoryDatabase, InMemoryJobTransport
@@ -131,6 +135,42 @@ async def test_the_stage_of_a_worker_that_lost_its_job_is_begun_anew_once_the_wo
     clock.advance(OWNERS_LEARN_WITHIN)
     assert await transport.depth() == 1
     assert (await finish(kernel, run_id)).status is Status.COMPLETED
+
+
+async def test_a_run_that_had_to_move_on_when_its_worker_and_its_job_were_lost_moves_on(
+    kernel: Kernel, transport: Forgetful, start_run: StartRun, take_job: TakeJob, finish: Finish
+) -> None:
+    run_id = await start_run(kernel, 3)
+    job = await take_job(kernel)
+    reference = JobRef(job.job_id, job.fence)
+    await kernel.dispatch(ExecuteJob(run_id=run_id, workflow_id="flow", stage_id="s1", job=reference))
+    await transport.lose(run_id, "s1")
+    assert await kernel.dispatch(EnqueueOwedJobs()) == NOTHING
+    assert [one.stage_id for one in await transport.get_jobs_by_run(run_id)] == ["s2"]
+    assert (await finish(kernel, run_id)).output == 3
+
+
+@pytest.mark.guarantee("kernel.unreachable-transports-hold-no-run")
+async def test_an_outcome_whose_acknowledgement_failed_moves_its_run_on(
+    kernel: Kernel,
+    transport: Forgetful,
+    start_run: StartRun,
+    take_job: TakeJob,
+    finish: Finish,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run_id = await start_run(kernel, 3)
+    job = await take_job(kernel)
+
+    async def fail(*_: object) -> Any:
+        raise TransientError("the queue is gone")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(transport, "complete", fail)
+        with pytest.raises(AfterCommitError):
+            await run_job(kernel, job)
+    assert [one.stage_id for one in await transport.get_jobs_by_run(run_id)] == ["s1", "s2"]
+    assert (await finish(kernel, run_id)).output == 3
 
 
 async def test_a_sleeping_sibling_hides_nothing(

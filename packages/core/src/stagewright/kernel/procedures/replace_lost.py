@@ -1,17 +1,20 @@
 """Giving stages a job again whose job the transport has lost."""
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final, cast
 
+from stagewright.errors import SpilledPayloadUnavailableError
 from stagewright.kernel.context import KernelPorts
+from stagewright.kernel.procedures.advance_run import advance_run
 from stagewright.kernel.procedures.open_group import job_for
 from stagewright.kernel.rules.standstill import stages_without_a_job
 from stagewright.kernel.unit_of_work import UnitOfWork, in_transaction
 from stagewright.ports import MayLoseJobs
 from stagewright.records import RunQuery, RunRecord, StagePatch, StoredStage
-from stagewright.status import Status
+from stagewright.status import ACTIVE_STAGE_STATUSES, Status
 
 __all__ = ["OWNERS_LEARN_WITHIN", "replace_lost_jobs"]
 
@@ -19,6 +22,7 @@ OWNERS_LEARN_WITHIN: Final = timedelta(seconds=20)
 """A worker whose job is lost learns it by its next heartbeat; only then the stage is begun anew."""
 
 _PAGE: Final = 100
+_log: Final = logging.getLogger("stagewright.kernel")
 
 
 async def replace_lost_jobs(ports: KernelPorts) -> int:
@@ -34,7 +38,13 @@ async def replace_lost_jobs(ports: KernelPorts) -> int:
         return 0
     replaced = 0
     async for run_ids in _running_runs(ports):
-        jobless = [stage for run_id in run_ids for stage in await _jobless(ports, run_id)]
+        jobless = list[StoredStage]()
+        for run_id in run_ids:
+            stages = await ports.persistence.get_stages_by_run(run_id)
+            jobs = {job.stage_id for job in await ports.job_transport.get_jobs_by_run(run_id)}
+            jobless += stages_without_a_job(stages, jobs)
+            if stages and not any(stage.status in ACTIVE_STAGE_STATUSES for stage in stages):
+                await _move_on(ports, run_id)
         if jobless:
             replaced += await in_transaction(ports, _replacing(jobless))
     await transport.losses_replaced(losses)
@@ -52,9 +62,21 @@ async def _running_runs(ports: KernelPorts) -> AsyncIterator[list[str]]:
             return
 
 
-async def _jobless(ports: KernelPorts, run_id: str) -> tuple[StoredStage, ...]:
-    jobs = {job.stage_id for job in await ports.job_transport.get_jobs_by_run(run_id)}
-    return stages_without_a_job(await ports.persistence.get_stages_by_run(run_id), jobs)
+async def _move_on(ports: KernelPorts, run_id: str) -> None:
+    """Whoever ended a run's last open stage may be lost, and the job that would have led another one there."""
+
+    async def work(unit: UnitOfWork) -> None:
+        (loaded,) = await unit.tx.load_runs([run_id], lock=True) or (None,)
+        if loaded is None or loaded.run.status is not Status.RUNNING:
+            return
+        workflow = await unit.ports.served_workflow(loaded.run, unit.tx)
+        if workflow is not None:
+            await advance_run(unit, loaded.run, workflow, loaded.stages)
+
+    try:
+        await in_transaction(ports, work)
+    except SpilledPayloadUnavailableError as error:
+        _log.warning("run %s can't be moved on yet: %s", run_id, error)
 
 
 def _replacing(jobless: Sequence[StoredStage]) -> Callable[[UnitOfWork], Awaitable[int]]:
