@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from redis.exceptions import ConnectionError as VendorConnectionError
@@ -13,6 +14,7 @@ from stagewright.errors import TransientError
 from stagewright.records import Fence, HeldLease
 from stagewright.status import Status
 from stagewright_conformance.samples import a_job
+from stagewright_test_support.tcp_proxy import open_proxy
 from stagewright_transport_redis import RedisJobTransport, RedisUnavailableError
 
 Opened = Callable[..., RedisJobTransport]
@@ -172,3 +174,37 @@ async def test_a_server_that_is_full_says_so_and_takes_jobs_again(
             await transport.enqueue_parallel([a_job(payload={"filler": "x" * 50_000})])
     await client.config_set("maxmemory", "0")
     assert await transport.enqueue_parallel([job := a_job()]) == [job.id]
+
+
+@pytest.mark.guarantee("redis.cancelled-claims-are-handed-back")
+async def test_what_a_cancelled_claim_has_taken_is_handed_back(
+    transport: RedisJobTransport, url: str, opened: Opened
+) -> None:
+    jobs = [a_job() for _ in range(3)]
+    await transport.enqueue_parallel(jobs)
+    claiming = asyncio.create_task(transport.dequeue(worker_id="w", limit=3))
+    await asyncio.sleep(0)
+    claiming.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await claiming
+    await transport.close()
+    other = opened(url)
+    taken = await other.dequeue(worker_id="other", limit=3)
+    assert [job.job_id for job in taken] == [job.id for job in jobs]
+    assert {(job.failures, job.worker_losses) for job in taken} == {(0, 0)}
+
+
+async def test_answers_that_never_come_are_waited_for_so_long(
+    server_url: str, redis_prefix: str, opened: Opened
+) -> None:
+    place = urlsplit(server_url)
+    assert place.hostname is not None
+    assert place.port is not None
+    async with open_proxy(place.hostname, place.port) as proxy:
+        options = f"namespace={redis_prefix}&socket_timeout=300ms"
+        transport = opened(f"redis://127.0.0.1:{proxy.port}{place.path}?{options}")
+        # Several connections, none of which leads anywhere any more.
+        await asyncio.gather(*(transport.enqueue_parallel([a_job()]) for _ in range(8)))
+        assert proxy.swallow(b"EVAL") >= 2
+        assert await transport.depth() == 8
+        await transport.close()

@@ -15,7 +15,7 @@ from stagewright.commands import CreateRun
 from stagewright.errors import PortNotServedError
 from stagewright.hosting import wait_for_run
 from stagewright.plugins import AdapterOptions
-from stagewright.ports import GroupsJobs, JobTransport, MayLoseJobs, OpensHeartbeats, WorkNotifier
+from stagewright.ports import Enlistable, GroupsJobs, JobTransport, MayLoseJobs, OpensHeartbeats, WorkNotifier
 from stagewright.records import Fairness, HeldLease
 from stagewright_conformance.samples import a_job
 from stagewright_host_node import NodeHost
@@ -48,9 +48,12 @@ async def test_a_kernel_has_its_jobs_where_the_url_says(open_flows: OpenFlows, u
     assert await contents(url) is None
 
 
-async def test_it_has_every_capability_but_enlisting(transport: RedisJobTransport) -> None:
-    for port in (JobTransport, WorkNotifier, GroupsJobs, OpensHeartbeats, MayLoseJobs):
+async def test_it_has_every_capability_but_takes_part_in_no_transaction(
+    transport: RedisJobTransport, open_flows: OpenFlows
+) -> None:
+    for port in (JobTransport, WorkNotifier, GroupsJobs, OpensHeartbeats, MayLoseJobs, Enlistable):
         assert isinstance(transport, port)
+    assert transport.enlist((await open_flows(flow())).ports.persistence) is None
 
 
 async def test_fairness_is_the_transports(open_flows: OpenFlows) -> None:

@@ -83,6 +83,7 @@ def test_a_url_says_what_the_transport_does() -> None:
         ("redis://h?namespace=a%7Bb", "namespace='a{b' must be 1 to 64 letters"),
         ("redis://h?namespace=", "namespace='' must be 1 to 64 letters"),
         ("redis://h?keep_ended=soon", "can't be understood: keep_ended"),
+        ("redis://h?keep_ended=5m", "keep_ended='5m' must be 10m or longer"),
         ("redis://h?socket_timeout=0s", "which is no time at all"),
         ("redis://h?max_connections=0", "must be a whole number from 1 to 99999"),
         ("rediss://h?ssl_check_hostname=maybe", "neither true nor false"),

@@ -182,8 +182,7 @@ async def test_a_host_without_its_subscription_finds_work_by_looking(
         )
         kernel = await open_flows(flow(), job_transport=through)
         elsewhere = await open_flows(flow())
-        intervals = {"poll_interval": "300ms", "orchestration_interval": "1s"}
-        async with NodeHost(kernel, **intervals) as host:
+        async with NodeHost(kernel, poll_interval="300ms", orchestration_interval="1s") as host:
             await eventually(lambda: host.stats().notifications)
             if how == "cut":
                 assert await cut_subscriptions(redis, redis_prefix) == 1

@@ -100,7 +100,8 @@ async def test_many_jobs_that_are_due_at_once_come_in_order(transport: RedisJobT
 
 @pytest.mark.guarantee("redis.ended-jobs-are-forgotten")
 async def test_jobs_that_ended_long_ago_are_forgotten(url: str, opened: Opened, redis: Any) -> None:
-    hasty = opened(f"{url}&keep_ended=0s")
+    hasty = opened(url)
+    hasty._namespace.keep_ended = timedelta(0)
     kept = a_job()
     jobs = [a_job() for _ in range(250)]
     await hasty.enqueue_parallel([kept, *jobs])

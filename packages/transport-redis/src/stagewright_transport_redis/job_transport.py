@@ -1,12 +1,14 @@
 """Jobs in Redis or Valkey."""
 
+import asyncio
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
-from stagewright.duration import add_duration, parse_duration
+from stagewright.duration import Duration, add_duration
 from stagewright.errors import RecordNotFoundError
+from stagewright.ports import Persistence
 from stagewright.records import (
     Acknowledgement,
     DequeuedJob,
@@ -32,7 +34,7 @@ from stagewright_transport_redis.encoding import (
 from stagewright_transport_redis.job_leases import RedisJobLeases
 from stagewright_transport_redis.namespace import Namespace
 from stagewright_transport_redis.naming import DEFAULT_NAMESPACE, queues_of
-from stagewright_transport_redis.redis_url import RedisOptions, address_of
+from stagewright_transport_redis.redis_url import RedisOptions, address_of, checked_keep
 
 __all__ = ["RedisJobTransport"]
 
@@ -75,7 +77,7 @@ class RedisJobTransport(RedisJobLeases):
         connect_listener: Callable[[], Any] | None = None,
         connect_heartbeats: Callable[[], Any] | None = None,
         namespace: str = DEFAULT_NAMESPACE,
-        keep_ended: timedelta = _DEFAULTS.keep_ended,
+        keep_ended: Duration = _DEFAULTS.keep_ended,
         fairness: Fairness | None = None,
     ) -> "RedisJobTransport":
         """The jobs at an asynchronous client of your own, which stays open when the transport is closed.
@@ -87,11 +89,11 @@ class RedisJobTransport(RedisJobLeases):
             connect_heartbeats: Gives a synchronous client of the same server, which the transport closes. Without it
                 leases are renewed on the event loop.
             namespace: What its keys begin with.
-            keep_ended: How long a job that has ended is kept.
+            keep_ended: How long a job that has ended is kept, ten minutes at least.
             fairness: A cap on the RUNNING jobs of one group; none unless given.
 
         Raises:
-            InvalidSettingError: If the namespace can't be used.
+            InvalidSettingError: If the namespace can't be used, or ended jobs would be forgotten too soon.
         """
 
         async def listen() -> Any:
@@ -101,8 +103,8 @@ class RedisJobTransport(RedisJobLeases):
             return None
 
         clients = RedisClients(client, listen, connect_heartbeats, leave_open)
-        keep = parse_duration(keep_ended, field="keep_ended")
-        return cls(Namespace(clients, namespace, f"the given {type(client).__name__}", keep), fairness)
+        place = f"the given {type(client).__name__}"
+        return cls(Namespace(clients, namespace, place, checked_keep(keep_ended)), fairness)
 
     async def close(self) -> None:
         """Stop listening, and close the connections; jobs and leases stay as they are."""
@@ -127,10 +129,22 @@ class RedisJobTransport(RedisJobLeases):
         answer = await self._scripts.run("resume", uuid.uuid4().hex, self._is_fair, *self._new_jobs(jobs))
         return [record_of(fields_of(job)) for job in answer]
 
+    def enlist(self, tx: Persistence) -> Self | None:
+        """None: no transaction of a database reaches here."""
+        return None
+
     async def dequeue(self, *, worker_id: str, serves: Serves = None, limit: int = 1) -> list[DequeuedJob]:
-        """Take up to `limit` jobs that are due and served."""
+        """Take up to `limit` jobs that are due and served; what a cancelled call has taken is handed back."""
         if limit < 1 or (serves is not None and not serves):
             return []
+        taking = asyncio.create_task(self._take(worker_id, serves, limit))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            self._namespace.finish(self._hand_back(taking))
+            raise
+
+    async def _take(self, worker_id: str, serves: Serves, limit: int) -> list[DequeuedJob]:
         cap = "" if self._fairness is None else self._fairness.max_concurrent_per_group
         queues: tuple[str | int, ...] = (int(serves is not None), *queues_of(serves))
         taken, is_more = list[DequeuedJob](), True
@@ -141,6 +155,10 @@ class RedisJobTransport(RedisJobLeases):
             self._remember_due(int(answer[1]), text_of(answer[2]))
             taken += (dequeued_of(fields_of(job)) for job in answer[3:])
         return taken
+
+    async def _hand_back(self, taking: "asyncio.Task[list[DequeuedJob]]") -> None:
+        for job in await taking:
+            await self.defer(job.job_id, job.fence.started_at, "its claim was cancelled", job.fence)
 
     async def complete(self, job_id: str, fence: Fence | None = None) -> Acknowledgement:
         """The job becomes COMPLETED."""

@@ -7,12 +7,12 @@ from datetime import timedelta
 from typing import Any, Final, Literal, NoReturn
 from urllib.parse import parse_qsl, unquote
 
-from stagewright.duration import parse_duration
+from stagewright.duration import Duration, parse_duration
 from stagewright.errors import InvalidSettingError, StagewrightError
 from stagewright.plugins.adapters import redacted
 from stagewright_transport_redis.naming import DEFAULT_NAMESPACE, prefix_of
 
-__all__ = ["SCHEMES", "RedisAddress", "RedisOptions", "address_of"]
+__all__ = ["SCHEMES", "RedisAddress", "RedisOptions", "address_of", "checked_keep"]
 
 Kind = Literal["server", "socket", "sentinel", "cluster"]
 
@@ -22,6 +22,7 @@ SCHEMES: Final = ("redis", "rediss", "unix", "valkey", "valkeys")
 _URL: Final = re.compile(r"([a-z]+)(?:\+([a-z]+))?://([^/?#]*)([^?#]*)(?:\?([^#]*))?", re.IGNORECASE)
 _HOST: Final = re.compile(r"(\[[^\]]+\]|[^:\[\]]*)(?::(\d{1,5}))?")
 _PORTS: Final[Mapping[Kind, int]] = {"server": 6379, "cluster": 6379, "sentinel": 26379}
+_LEAST_KEEP: Final = timedelta(minutes=10)
 _TLS: Final = frozenset(
     {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"}
 )
@@ -34,7 +35,7 @@ class RedisOptions:
 
     Attributes:
         namespace: What its keys begin with; transports with one namespace on one server have the same jobs.
-        keep_ended: How long a job that has ended is kept for people to look at.
+        keep_ended: How long a job that has ended is kept for people to look at, ten minutes at least.
         connect_timeout: How long connecting may take.
         socket_timeout: How long an answer may take.
         max_connections: How many connections commands share.
@@ -91,6 +92,19 @@ def address_of(url: str, *, namespace: str | None = None) -> RedisAddress:
         InvalidSettingError: If something in it can't be understood; passwords are not shown.
     """
     return _Reader(url, namespace).address()
+
+
+def checked_keep(given: Duration) -> timedelta:
+    """How long jobs that have ended are kept.
+
+    Raises:
+        InvalidSettingError: If that is too short for those who look after failed jobs.
+    """
+    keep = parse_duration(given, field="keep_ended")
+    if keep < _LEAST_KEEP:
+        problem = "must be 10m or longer; a stage learns from its failed job why it failed"
+        raise InvalidSettingError("keep_ended", given, problem)
+    return keep
 
 
 class _Reader:
@@ -202,10 +216,12 @@ class _Reader:
         }
         prefix_of(given.get("namespace", DEFAULT_NAMESPACE))
         values: dict[str, Any] = dict(given)
-        for name in ("keep_ended", "connect_timeout", "socket_timeout"):
+        if "keep_ended" in given:
+            values["keep_ended"] = self._duration("keep_ended", given["keep_ended"])
+        for name in ("connect_timeout", "socket_timeout"):
             if name in given:
                 values[name] = self._duration(name, given[name])
-                if not values[name] and name != "keep_ended":
+                if not values[name]:
                     self._refuse(f"has {name}={given[name]!r}, which is no time at all")
         if "max_connections" in given:
             text = given["max_connections"]
@@ -216,7 +232,7 @@ class _Reader:
 
     def _duration(self, name: str, text: str) -> timedelta:
         try:
-            return parse_duration(text, field=name)
+            return checked_keep(text) if name == "keep_ended" else parse_duration(text, field=name)
         except StagewrightError as error:
             self._refuse(f"can't be understood: {error}")
 

@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from redis.exceptions import NoScriptError, ReadOnlyError
+from redis.exceptions import TimeoutError as VendorTimeoutError
 
 from stagewright_transport_redis.errors import is_repeatable, translated
 
@@ -69,7 +70,7 @@ class ScriptRunner:
                 except Exception as error:
                     if not is_repeatable(error):
                         raise
-                    if isinstance(error, ReadOnlyError):
+                    if isinstance(error, (ReadOnlyError, TimeoutError, VendorTimeoutError)):
                         await self._connect_anew()
                 await asyncio.sleep(pause)
             return await self._run_once(script(name), values)
@@ -82,7 +83,7 @@ class ScriptRunner:
             return await self._client.eval(wanted.text, 1, self.prefix, *values)
 
     async def _connect_anew(self) -> None:
-        """Another server is meant by the address now; connections still lead to the one that was."""
+        """Leave connections that lead to a server that was replaced, or nowhere, as those beside the one in use may."""
         pool = getattr(self._client, "connection_pool", None)
         if pool is not None:
             await pool.disconnect(inuse_connections=False)

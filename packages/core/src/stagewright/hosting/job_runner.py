@@ -7,7 +7,7 @@ from typing import Final
 from stagewright.commands import ExecuteJob, ExecuteJobResult, JobRef, TransitionRun
 from stagewright.definitions import AbortSignal
 from stagewright.duration import add_within_calendar
-from stagewright.errors import AfterCommitError, RunNotFoundError, UnknownStageError, UnknownWorkflowError
+from stagewright.errors import RunNotFoundError, UnknownStageError, UnknownWorkflowError
 from stagewright.kernel import Kernel
 from stagewright.ports import WorkNotifier
 from stagewright.records import DequeuedJob
@@ -44,11 +44,6 @@ async def run_job(kernel: Kernel, job: DequeuedJob, *, abort: AbortSignal | None
                 loaded=job.loaded,
             )
         )
-    except AfterCommitError:
-        # The outcome is recorded; only the transport couldn't be told, and the run mustn't wait for that.
-        if not kernel.ports.transport_enlists:
-            await _advance(kernel, job)
-        raise
     except (RunNotFoundError, UnknownWorkflowError, UnknownStageError) as error:
         _log.error("job %s can't be executed by anybody: %s", job.job_id, error)
         await give_up(kernel, job, str(error))
