@@ -143,6 +143,7 @@ async def test_every_run_completes_while_processes_are_killed(
     redis_prefix: str,
     worker: Callable[..., subprocess.Popen[bytes]],
     effects: Callable[[str], Counter[str]],
+    eventually: Eventually,
     loses: str,
 ) -> None:
     server = redis_server()
@@ -156,14 +157,15 @@ async def test_every_run_completes_while_processes_are_killed(
         kernel = await opened(stack, flows, postgres_url, jobs)
         run_ids = [(await kernel.dispatch(CreateRun("flow", 0.05))).run_id for _ in range(count)]
         running = [worker(postgres_url, jobs, *options) for _ in range(3)]
-        until = time.monotonic() + 25
-        while time.monotonic() < until:
-            await asyncio.sleep(chance.uniform(1.5, 3))
+        for kills in range(1, 11):
+            # In the middle of their work, and not while they start.
+            await eventually(lambda kills=kills: effects("begin").total() >= 15 * kills, within=60)
+            await asyncio.sleep(chance.uniform(0, 0.2))
             victim = chance.randrange(len(running))
             running[victim].send_signal(signal.SIGKILL)
             running[victim].wait()
             running[victim] = worker(postgres_url, jobs, *options)
-            if loses != "workers" and chance.random() < 0.4:
+            if loses != "workers" and kills % 3 == 0:
                 server.kill()
                 await asyncio.to_thread(server.restart)
         for run_id in run_ids:
