@@ -1,16 +1,20 @@
 """The conformance suite on Redis and Valkey."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
 
-from stagewright.plugins import AdapterSet
+from stagewright.hosting import installed_adapters
+from stagewright.plugins import AdapterOptions, AdapterSet, discover_plugins
 from stagewright.ports import JobTransport
 from stagewright_conformance import (
+    JOB_TRANSPORT_SUITES,
     EngineCrashSuite,
     EngineCrowdSuite,
     EngineSuite,
+    FairClaimSuite,
     FairDeliverySuite,
     HeartbeatSuite,
     JobAcknowledgementSuite,
@@ -22,6 +26,8 @@ from stagewright_conformance import (
     JobQueueSuite,
     JobResumptionSuite,
     Scale,
+    TransportEnlistmentSuite,
+    suites_left_out,
 )
 from stagewright_transport_redis import RedisJobTransport
 from stagewright_transport_redis.plugin import stagewright_conformance_targets
@@ -125,6 +131,55 @@ class TestEngineCrashes(OnServer, EngineCrashSuite):
         return Scale(crashes=1, moment=0.15)
 
 
+class OnPostgres(OnServer):
+    """Runs in PostgreSQL, as two processes have them, and their jobs in Redis."""
+
+    @pytest_asyncio.fixture
+    async def stores(
+        self, postgres_url: str, server: str, transport: JobTransport, rival_transport: JobTransport
+    ) -> AsyncIterator[tuple[AdapterSet, AdapterSet]]:
+        for target in discover_plugins().conformance_targets():
+            if target.name == "PostgreSQL, asyncpg":
+                assert target.empty is not None
+                await target.empty(postgres_url)
+        registry = installed_adapters(discover_plugins())
+        async with (
+            registry.open(postgres_url, AdapterOptions()) as one,
+            registry.open(postgres_url, AdapterOptions()) as other,
+        ):
+            yield replace(one, job_transport=transport), replace(other, job_transport=rival_transport)
+
+    @pytest.fixture
+    def adapters(self, stores: tuple[AdapterSet, AdapterSet]) -> AdapterSet:
+        return stores[0]
+
+    @pytest.fixture
+    def other_adapters(self, stores: tuple[AdapterSet, AdapterSet]) -> AdapterSet:
+        return stores[1]
+
+
+@pytest.mark.wide
+class TestEngineOnPostgres(OnPostgres, EngineSuite):
+    pass
+
+
+@pytest.mark.wide
+class TestEngineCrowdsOnPostgres(OnPostgres, EngineCrowdSuite):
+    pass
+
+
+@pytest.mark.wide
+class TestEngineCrashesOnPostgres(OnPostgres, EngineCrashSuite):
+    @pytest.fixture
+    def scale(self) -> Scale:
+        return Scale(crashes=8, moment=0.15)
+
+
 def test_the_suite_runs_on_every_target_that_the_plugin_names() -> None:
     names = {target.name for target in stagewright_conformance_targets()}
     assert names == {str(mark.args[0]) for way in WAYS for mark in way.marks if mark.name == TARGET.name}
+
+
+def test_no_suite_is_left_out_but_those_of_transactions() -> None:
+    left_out = suites_left_out(globals(), JOB_TRANSPORT_SUITES)
+    assert left_out == [TransportEnlistmentSuite.__name__, FairClaimSuite.__name__]
