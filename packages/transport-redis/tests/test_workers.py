@@ -108,7 +108,7 @@ async def opened(stack: AsyncExitStack, flows: Path, url: str, jobs: str) -> Ker
     )
 
 
-@pytest.mark.slow
+@pytest.mark.wide
 @pytest.mark.guarantee("redis.waiters-woken-at-once")
 async def test_an_idle_worker_begins_at_once_what_another_process_creates(
     flows: Path,

@@ -11,6 +11,7 @@ from redis.asyncio import sentinel as aiosentinel
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
+from redis.credentials import UsernamePasswordCredentialProvider
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
@@ -89,7 +90,7 @@ def _of_server(address: RedisAddress) -> RedisClients:
 
 def _of_sentinels(address: RedisAddress) -> RedisClients:
     of_sentinels = _common(address) | _tls(address)
-    of_sentinels |= {"username": address.sentinel_username, "password": address.sentinel_password}
+    of_sentinels |= _credentials(address.sentinel_username, address.sentinel_password)
     of_master: dict[str, Any] = _common(address) | _tls(address) | {"db": address.db}
     hosts = list(address.hosts)
 
@@ -152,12 +153,18 @@ def _of_cluster(address: RedisAddress) -> RedisClients:
 def _common(address: RedisAddress) -> dict[str, Any]:
     options = address.options
     return {
-        "username": address.username,
-        "password": address.password,
+        **_credentials(address.username, address.password),
         "socket_timeout": options.socket_timeout.total_seconds(),
         "socket_connect_timeout": options.connect_timeout.total_seconds(),
         "client_name": options.client_name or None,
     }
+
+
+def _credentials(username: str | None, password: str | None) -> dict[str, Any]:
+    """By a provider, as clients show the arguments that they were given."""
+    given = username is not None or password is not None
+    provider = UsernamePasswordCredentialProvider(username, password or "") if given else None
+    return {"credential_provider": provider}
 
 
 def _tls(address: RedisAddress) -> dict[str, Any]:
