@@ -21,6 +21,9 @@ ALLOWED_LOCAL_IMPORTS: dict[str, str] = {
     "packages/persistence-sqlalchemy/src/stagewright_persistence_sqlalchemy/cli.py": (
         "every command loads it, and only `stagewright db` needs SQLAlchemy"
     ),
+    "packages/transport-redis/src/stagewright_transport_redis/plugin.py": (
+        "every command loads it, and redis-py is slow to import"
+    ),
 }
 
 PROJECT = """

@@ -15,6 +15,9 @@ ALLOWED_TO_DO_MORE = {
     "packages/persistence-sqlalchemy/src/stagewright_persistence_sqlalchemy/__init__.py": (
         "its names bring SQLAlchemy, which the plugin beside it must not"
     ),
+    "packages/transport-redis/src/stagewright_transport_redis/__init__.py": (
+        "its names bring redis-py, which the plugin beside it must not"
+    ),
 }
 
 

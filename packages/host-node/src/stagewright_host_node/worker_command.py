@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from typing import Final
+from typing import Final, TypedDict
 
 import click
 
@@ -29,10 +29,19 @@ _LAST_CLEAN_UP: Final = 1.0
 _log: Final = logging.getLogger("stagewright.host")
 
 
+class _Stores(TypedDict):
+    """What is where, as `open_kernel` takes it."""
+
+    url: str
+    blob_store: str | None
+    job_transport: str | None
+
+
 class WorkerSettings(CommandSettings):
     """What a worker may be told."""
 
     target: str | None = None
+    job_transport: str | None = None
     worker_id: str = HOST_DEFAULTS.worker_id
     concurrency: int | None = None
     max_claims_per_tick: int | None = None
@@ -56,6 +65,7 @@ class WorkerSettings(CommandSettings):
 @click.argument("target", required=False)
 @click.option("--url", help=f"Where runs are kept; {DEFAULT_URL} by default.")
 @click.option("--blob-store", metavar="URL", help="Where large values are kept, if not at --url.")
+@click.option("--job-transport", metavar="URL", help="Where jobs are kept; where runs are by default.")
 @click.option(
     "--worker-id", metavar="NAME", help="What to call this worker; machine, process and time are added."
 )
@@ -114,10 +124,8 @@ def worker_command(plugins: PluginSet, /, **flags: object) -> int:
         if loaded.workflows is not None:
             ids = ", ".join(workflow.id for workflow in loaded.workflows)
             _log.info("works for %s in %s", ids, redacted(url))
-        work = _Work(
-            loaded, url, settings.blob_store, options, plugins, signals, settings.create_schema, fairness
-        )
-        _run(work)
+        stores = _Stores(url=url, blob_store=settings.blob_store, job_transport=settings.job_transport)
+        _run(_Work(loaded, stores, options, plugins, signals, settings.create_schema, fairness))
     return 0
 
 
@@ -141,8 +149,7 @@ class _Work:
     def __init__(
         self,
         loaded: LoadedTarget,
-        url: str,
-        blob_store: str | None,
+        stores: _Stores,
         options: HostSettings,
         plugins: PluginSet,
         signals: StopSignals,
@@ -150,8 +157,7 @@ class _Work:
         fairness: Fairness | None,
     ) -> None:
         self._loaded = loaded
-        self._url = url
-        self._blob_store = blob_store
+        self._stores = stores
         self._options = options
         self._plugins = plugins
         self._signals = signals
@@ -194,8 +200,7 @@ class _Work:
     async def _work_on_store(self) -> None:
         opening = open_kernel(
             self._loaded.registry,
-            self._url,
-            blob_store=self._blob_store,
+            **self._stores,
             plugins=self._plugins,
             create_schema=self._create_schema,
             fairness=self._fairness,
@@ -221,6 +226,7 @@ def _host_settings(settings: WorkerSettings) -> HostSettings:
         "target",
         "url",
         "blob_store",
+        "job_transport",
         "log_level",
         "create_schema",
         "max_concurrent_per_group",

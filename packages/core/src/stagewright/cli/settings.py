@@ -51,7 +51,7 @@ class CommandSettings(BaseSettings):
                 raise ValueError("a truth value is no value for this")
         return value
 
-    @field_validator("url", "blob_store")
+    @field_validator("url", "blob_store", "job_transport", check_fields=False)
     @classmethod
     def _not_empty(cls, url: str | None) -> str | None:
         if url is not None and not url.strip():

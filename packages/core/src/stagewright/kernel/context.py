@@ -59,6 +59,7 @@ class KernelPorts:
         transport_enlists: Whether the job transport can take part in the persistence's transactions.
         ledger_enlists: Whether the step ledger can.
         blobs_enlist: Whether the blob store can.
+        may_lose_jobs: Whether the job transport can tell that jobs may be missing.
         fairness: How the job transport groups jobs; None where it doesn't.
         borrows: Whether the persistence can work on a session of the caller's.
         is_borrowed: Whether these ports work on one: the caller commits, or doesn't.
@@ -81,6 +82,7 @@ class KernelPorts:
     transport_enlists: bool
     ledger_enlists: bool
     blobs_enlist: bool
+    may_lose_jobs: bool
     fairness: Fairness | None
     borrows: bool
     is_borrowed: bool = False

@@ -21,6 +21,7 @@ from stagewright.ports.capabilities import (
     Enlistable,
     GroupsJobs,
     HeartbeatChannel,
+    MayLoseJobs,
     OpensHeartbeats,
     WorkNotifier,
 )
@@ -90,6 +91,7 @@ __all__ = [
     "JobTransport",
     "KernelServices",
     "LogStore",
+    "MayLoseJobs",
     "OpensHeartbeats",
     "OutboxDelivery",
     "OutboxStore",

@@ -13,6 +13,7 @@ __all__ = [
     "Enlistable",
     "GroupsJobs",
     "HeartbeatChannel",
+    "MayLoseJobs",
     "OpensHeartbeats",
     "WorkNotifier",
 ]
@@ -165,5 +166,31 @@ class OpensHeartbeats(Protocol):
 
         None where a second connection would not see the same jobs, such as in a database that lives in one connection,
         or inside a transaction.
+        """
+        ...
+
+
+@runtime_checkable
+class MayLoseJobs(Protocol):
+    """A job transport whose store may come back without some of its jobs, and that can tell when it may have.
+
+    Whoever keeps the runs looks then which stages are without a job, and gives them one.
+    """
+
+    async def possible_losses(self) -> str | None:
+        """A text as long as jobs may be missing that were enqueued: the store was emptied, started anew or replaced.
+
+        It is the same for all callers until it is given to `losses_replaced`, or jobs may have been lost once more.
+
+        Returns:
+            None when nothing is missing. A loss that the store doesn't know of isn't told.
+        """
+        ...
+
+    async def losses_replaced(self, losses: str) -> None:
+        """What may have been lost then is there again; what was lost since goes on to be told.
+
+        Args:
+            losses: What `possible_losses` answered.
         """
         ...

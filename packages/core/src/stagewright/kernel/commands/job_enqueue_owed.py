@@ -10,20 +10,25 @@ from stagewright.duration import parse_duration
 from stagewright.kernel.command import Command, CommandDuration, Count, ServedDefinitions
 from stagewright.kernel.context import KernelPorts
 from stagewright.kernel.procedures.enqueue_owed import LIMIT, OWED_FOR, enqueue_owed_jobs
+from stagewright.kernel.procedures.replace_lost import replace_lost_jobs
 
 __all__ = ["EnqueueOwedJobs", "EnqueueOwedJobsResult", "handle"]
 
 
 @dataclass(frozen=True, slots=True)
 class EnqueueOwedJobsResult:
-    """How many stages that had been owed a job were given it."""
+    """How many stages that had been owed a job, or whose job was lost, were given one."""
 
     enqueued: int
 
 
 @dataclass(frozen=True, slots=True)
 class EnqueueOwedJobs(Command[EnqueueOwedJobsResult]):
-    """Enqueue what a crash between a commit and its enqueueing has left out.
+    """Enqueue what a crash between a commit and its enqueueing has left out, and what the transport has lost.
+
+    A transport that may lose jobs is asked whether it may have. If so, all RUNNING runs are looked through, whoever
+    serves them: a stage that waits without a job is given one at once, and one that is RUNNING without one a little
+    later, when its worker has learnt that it has lost it.
 
     Attributes:
         owed_for: A job that is owed for less than this is on its way.
@@ -40,9 +45,9 @@ class EnqueueOwedJobs(Command[EnqueueOwedJobsResult]):
 
 
 async def handle(command: EnqueueOwedJobs, ports: KernelPorts) -> EnqueueOwedJobsResult:
-    """Enqueue what has been owed for long enough."""
+    """Replace what was lost, and enqueue what has been owed for long enough."""
     serves = ports.serves_of(command.serves)
     owed_for = parse_duration(command.owed_for, field="owed_for")
-    return EnqueueOwedJobsResult(
-        await enqueue_owed_jobs(ports, owed_for=owed_for, limit=command.limit, serves=serves)
-    )
+    replaced = await replace_lost_jobs(ports)
+    enqueued = await enqueue_owed_jobs(ports, owed_for=owed_for, limit=command.limit, serves=serves)
+    return EnqueueOwedJobsResult(replaced + enqueued)

@@ -89,9 +89,9 @@ class ExecuteJob(Command[ExecuteJobResult]):
         run_id: The run.
         workflow_id: The run's workflow.
         stage_id: The stage.
-        job: The delivery that this execution answers. Where the transport takes part in the persistence's
-            transactions, its acknowledgement, the outcome and the run's next step are one transaction. Without it
-            the first failure is final, and `TransitionRun` moves the run on.
+        job: The delivery that this execution answers. The outcome and the run's next step are one transaction, and the
+            acknowledgement too where the transport takes part in it. Without it the first failure is final, and
+            `TransitionRun` moves the run on.
         idempotency_key: A repetition gets the first outcome. Hosts don't need it: each executes a delivery once, and
             the job's fence lets only one outcome of a delivery through.
         abort: Set while the body runs to tell it to stop; its outcome is discarded then.
@@ -168,7 +168,7 @@ async def _execute(command: ExecuteJob, ports: KernelPorts, keyed: KeyedCommand 
         stage=stage,
         record=record,
         job=command.job,
-        advances=_advances(command, ports),
+        advances=command.job is not None,
         loaded=claimed,
     )
     outcome = await _run_body(command, ports, execution, run, loaded.stages)
@@ -182,7 +182,7 @@ async def _execute(command: ExecuteJob, ports: KernelPorts, keyed: KeyedCommand 
 def _just_claimed(command: ExecuteJob, ports: KernelPorts) -> LoadedRun | None:
     """The run as its claim left it, if that was a moment ago and the transport took part in it."""
     loaded: LoadedRun | None = command.loaded
-    if loaded is None or not _advances(command, ports) or loaded.run.id != command.run_id:
+    if loaded is None or not _starts_with_its_claim(command, ports) or loaded.run.id != command.run_id:
         return None
     stage = loaded.stage(command.stage_id)
     if stage is None or stage.status is not Status.RUNNING:
@@ -236,7 +236,7 @@ async def _started(
     cause: str,
 ) -> StoredStage:
     """Phase 1, unless the claim did it: the stage is RUNNING for everybody to see before its body starts."""
-    if record is not None and record.status is Status.RUNNING and _advances(command, ports):
+    if record is not None and record.status is Status.RUNNING and _starts_with_its_claim(command, ports):
         return record
     if command.job is not None and not ports.transport_enlists:
         await require_owned(ports.job_transport, command.job)
@@ -313,7 +313,7 @@ async def _record(
         return await _overtaken(ports, execution.run_id, execution.job, overtaken)
 
 
-def _advances(command: ExecuteJob, ports: KernelPorts) -> bool:
+def _starts_with_its_claim(command: ExecuteJob, ports: KernelPorts) -> bool:
     return command.job is not None and ports.transport_enlists
 
 

@@ -15,6 +15,7 @@ from stagewright.kernel.procedures.enqueue_owed import enqueue_owed_jobs
 from stagewright.kernel.procedures.fail_stage import cancel_open_stages, fail_stage, follow_failure
 from stagewright.kernel.procedures.jobs_of_run import jobs_of_run
 from stagewright.kernel.procedures.open_group import job_for
+from stagewright.kernel.procedures.replace_lost import replace_lost_jobs
 from stagewright.kernel.rules.lost_jobs import error_of_lost_job
 from stagewright.kernel.rules.standstill import (
     Enqueue,
@@ -75,7 +76,8 @@ _Deed: TypeAlias = Literal["nothing", "failed", "healed"] | int
 async def handle(command: ReapStuckRuns, ports: KernelPorts) -> ReapStuckRunsResult:
     """Each run in a transaction of its own, and only if it looks stuck without one."""
     threshold = parse_duration(command.stuck_threshold, field="stuck_threshold")
-    requeued = await enqueue_owed_jobs(ports, serves=ports.served_definitions())
+    requeued = await replace_lost_jobs(ports)
+    requeued += await enqueue_owed_jobs(ports, serves=ports.served_definitions())
     failed = healed = 0
     async for run in _candidates(ports, threshold):
         match await _look_after(ports, run, threshold):
@@ -107,7 +109,7 @@ async def _look_after(ports: KernelPorts, run: RunRecord, threshold: timedelta) 
     loaded = await ports.persistence.load_runs([run.id])
     jobs = await ports.job_transport.get_jobs_by_run(run.id)
     before = subtract_within_calendar(ports.clock.now(), threshold)
-    if not loaded or isinstance(_verdict(loaded[0], jobs, before), Keep):
+    if not loaded or isinstance(_verdict(ports, loaded[0], jobs, before), Keep):
         return "nothing"
     try:
         return await in_transaction(ports, lambda unit: _reap(unit, run.id, threshold))
@@ -116,12 +118,15 @@ async def _look_after(ports: KernelPorts, run: RunRecord, threshold: timedelta) 
         return "nothing"
 
 
-def _verdict(loaded: LoadedRun, jobs: Sequence[JobRecord], before: datetime) -> Standstill:
+def _verdict(
+    ports: KernelPorts, loaded: LoadedRun, jobs: Sequence[JobRecord], before: datetime
+) -> Standstill:
     """What is to be done; nothing, if anything has changed since."""
     moments = [loaded.run.updated_at, *(stage.updated_at for stage in loaded.stages)]
     if loaded.run.status is not Status.RUNNING or max(moments) > before:
         return Keep()
-    return judge_standstill(loaded.stages, {job.stage_id: job for job in jobs}, alive_since=before)
+    by_stage = {job.stage_id: job for job in jobs}
+    return judge_standstill(loaded.stages, by_stage, alive_since=before, may_lose_jobs=ports.may_lose_jobs)
 
 
 async def _reap(unit: UnitOfWork, run_id: str, threshold: timedelta) -> _Deed:
@@ -133,7 +138,7 @@ async def _reap(unit: UnitOfWork, run_id: str, threshold: timedelta) -> _Deed:
     workflow = await unit.ports.served_workflow(run, unit.tx)
     if workflow is None:
         return "nothing"
-    match _verdict(loaded[0], jobs, subtract_within_calendar(unit.now, threshold)):
+    match _verdict(unit.ports, loaded[0], jobs, subtract_within_calendar(unit.now, threshold)):
         case Keep():
             return "nothing"
         case MoveOn():
@@ -145,9 +150,13 @@ async def _reap(unit: UnitOfWork, run_id: str, threshold: timedelta) -> _Deed:
             return "healed"
         case Enqueue(jobless):
             for stage in jobless:
+                wanted = job_for(unit, run, workflow.stage(stage.stage_id))
+                if stage.status is Status.RUNNING:
+                    # Its job was lost; who still executes it is refused once it begins anew.
+                    unit.resume(wanted, stage_record_id=stage.id, version=stage.version)
+                    continue
                 # Owed until the transport has it, so that a crash after this commit costs seconds only.
                 await unit.tx.update_stage(stage.id, StagePatch(updated_at=unit.now, job_enqueued_at=None))
-                wanted = job_for(unit, run, workflow.stage(stage.stage_id))
                 unit.resume(wanted, stage_record_id=stage.id, version=stage.version + 1)
             unit.notify("jobs")
             return len(jobless)

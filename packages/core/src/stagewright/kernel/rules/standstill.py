@@ -1,6 +1,6 @@
 """Whether a run that nothing has changed for long can still be moved by anything."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
@@ -8,7 +8,16 @@ from typing import TypeAlias
 from stagewright.records import JobRecord, StoredStage
 from stagewright.status import ACTIVE_STAGE_STATUSES, Status
 
-__all__ = ["Enqueue", "FailLost", "GiveUp", "Keep", "MoveOn", "Standstill", "judge_standstill"]
+__all__ = [
+    "Enqueue",
+    "FailLost",
+    "GiveUp",
+    "Keep",
+    "MoveOn",
+    "Standstill",
+    "judge_standstill",
+    "stages_without_a_job",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +54,11 @@ Standstill: TypeAlias = Keep | Enqueue | FailLost | MoveOn | GiveUp
 
 
 def judge_standstill(
-    stages: Sequence[StoredStage], jobs: Mapping[str, JobRecord], *, alive_since: datetime
+    stages: Sequence[StoredStage],
+    jobs: Mapping[str, JobRecord],
+    *,
+    alive_since: datetime,
+    may_lose_jobs: bool = False,
 ) -> Standstill:
     """Decide what has become of a run.
 
@@ -53,6 +66,7 @@ def judge_standstill(
         stages: The run's stages.
         jobs: Its jobs by stage id.
         alive_since: A worker that renewed its lease after this is alive.
+        may_lose_jobs: Whether a stage that is RUNNING without any job had one that was lost.
     """
     active = [stage for stage in stages if stage.status in ACTIVE_STAGE_STATUSES]
     if not active:
@@ -62,13 +76,34 @@ def judge_standstill(
         if stage.status is Status.RUNNING and job is not None and job.status is Status.FAILED:
             return FailLost(stage, job)
     jobless = tuple(
-        stage for stage in active if _wants_a_job(stage) and not _has_job(jobs.get(stage.stage_id))
+        stage
+        for stage in active
+        if (_wants_a_job(stage) and not _has_job(jobs.get(stage.stage_id)))
+        or (may_lose_jobs and stage.status is Status.RUNNING and stage.stage_id not in jobs)
     )
     if jobless:
         return Enqueue(jobless)
     if any(_moves(stage, jobs.get(stage.stage_id), alive_since) for stage in active):
         return Keep()
     return GiveUp()
+
+
+def stages_without_a_job(
+    stages: Sequence[StoredStage], stage_ids_with_jobs: Collection[str]
+) -> tuple[StoredStage, ...]:
+    """The stages whose job was given to the transport, which has it no longer, and which can't go on without.
+
+    Args:
+        stages: The stages of a run.
+        stage_ids_with_jobs: For which stages the transport has a job, whatever its state.
+    """
+    return tuple(
+        stage
+        for stage in stages
+        if stage.stage_id not in stage_ids_with_jobs
+        and stage.job_enqueued_at is not None
+        and (_wants_a_job(stage) or stage.status is Status.RUNNING)
+    )
 
 
 def _wants_a_job(stage: StoredStage) -> bool:
