@@ -15,6 +15,8 @@ ALLOWED_LOCAL_IMPORTS: dict[str, str] = {
     "conformance/src/stagewright_conformance/cli/command_line.py": (
         "every command loads it, and only `stagewright conformance` needs pytest"
     ),
+    "packages/blob-gcs/src/stagewright_blob_gcs/plugin.py": "every command loads it, and Google's client is slow",
+    "packages/blob-s3/src/stagewright_blob_s3/plugin.py": "every command loads it, and boto3 is slow",
     "packages/persistence-sqlalchemy/src/stagewright_persistence_sqlalchemy/plugin.py": (
         "every command loads it; SQLAlchemy is slow, and click comes with an extra"
     ),
