@@ -87,7 +87,11 @@ async def open_store() -> AsyncIterator[Callable[..., S3BlobStore]]:
 
         def open_one(service: Service, *, prefix: str | None = None, **options: Any) -> S3BlobStore:
             where = uuid.uuid4().hex if prefix is None else prefix
-            given = {"endpoint_url": service.address, "session": service.session, "attempts": 3} | options
+            given: dict[str, Any] = {
+                "endpoint_url": service.address,
+                "session": service.session,
+                "attempts": 3,
+            } | options
             store = S3BlobStore(f"s3://{service.bucket}/{where}", **given)
             opened.push_async_callback(store.close)
             return store

@@ -8,6 +8,7 @@ from typing import Any, Final, Unpack
 
 from stagewright.bucket_urls import BucketUrl
 from stagewright.object_names import ObjectNames
+from stagewright.object_streams import PartWriter, RangeReader
 from stagewright.ports import BlobReader, BlobWriter
 from stagewright.presigned_urls import PresignedUrl
 from stagewright.vendor_threads import VendorThreads
@@ -15,7 +16,7 @@ from stagewright_blob_s3.bucket import DELETED_AT_ONCE, Bucket
 from stagewright_blob_s3.client import Answer, connect, session_of
 from stagewright_blob_s3.presigning import presign
 from stagewright_blob_s3.settings import S3Options, S3Settings
-from stagewright_blob_s3.streams import PartWriter, RangeReader
+from stagewright_blob_s3.streams import Coming, Going
 from stagewright_blob_s3.upload import put_in_parts
 
 __all__ = ["S3BlobStore"]
@@ -119,18 +120,20 @@ class S3BlobStore:
         """Read a blob range by range; one that is replaced meanwhile is a `BlobStoreUnavailableError`."""
         self._names.existing(key)
         found = await self._threads.call(lambda bucket: bucket.find(key))
-        yield RangeReader(self._threads, key, found, self._settings.part_size)
+        coming = Coming(self._threads, key, found)
+        yield RangeReader(found.size, self._settings.part_size, coming.fetch)
 
     @asynccontextmanager
     async def open_write(self, key: str, *, content_type: str | None = None) -> AsyncIterator[BlobWriter]:
         """Write a blob part by part; it appears when the block ends and not at all when the block raises."""
         self._names.of(key)
-        writer = PartWriter(self._threads, key, _headers(content_type), self._settings.part_size)
+        going = Going(self._threads, key, _headers(content_type))
+        writer = PartWriter(self._settings.part_size, going.send)
         try:
             yield writer
-            await writer.complete()
+            await going.complete(writer.last())
         except BaseException as error:
-            await writer.abort(error)
+            await going.abort(error)
             raise
 
     async def presign_put(

@@ -118,6 +118,10 @@ class Doing:
 
     def _of_answer(self, error: Any) -> StagewrightError:  # Any: botocore has no types
         status, code = status_of(error), code_of(error)
+        if code == "MissingContentMD5":
+            return self.refused(
+                "it takes no deletes in batches with CRC32 checksums; set batch_deletes=False"
+            )
         problem = f"{code}: {error.response.get('Error', {}).get('Message') or f'status {status}'}"
         if self.key is not None and (code == "NoSuchKey" or (status == 404 and code in ("404", "NotFound"))):
             return BlobNotFoundError(self.key)
