@@ -19,6 +19,7 @@ __all__ = ["BROKEN_OFF", "Doing", "code_of", "refused_by_code", "status_of"]
 
 BROKEN_OFF: Final = (
     vendor.HTTPClientError,
+    vendor.ConnectionError,
     vendor.IncompleteReadError,
     vendor.ChecksumError,
     vendor.FlexibleChecksumError,
@@ -103,6 +104,9 @@ class Doing:
             raise self.unavailable(str(error)) from error
         except vendor.BotoCoreError as error:
             raise self.refused(str(error)) from error
+        except RuntimeError as error:
+            # This is how botocore says that credentials were renewed and have expired all the same.
+            raise self.denied(str(error)) from error
 
     def unavailable(self, problem: str) -> BlobStoreUnavailableError:
         """The store couldn't this time."""
