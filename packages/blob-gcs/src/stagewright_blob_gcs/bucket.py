@@ -19,6 +19,9 @@ DEFAULT_TYPE: Final = "application/octet-stream"
 _WRITER: Final = "stagewright-writer"
 """Metadata by which a writer knows its own object again."""
 
+_WORTH_A_LOOK: Final = 8 << 20
+"""Bytes above which it is asked whether a blob is there before they are sent in vain."""
+
 _PAGE: Final = 1_000
 _SHOWN: Final = 80
 
@@ -76,6 +79,8 @@ class Bucket:
 
     def put(self, key: str, data: bytes, content_type: str | None, *, if_absent: bool) -> bool:
         """Store an object; False if `if_absent` and another one is there."""
+        if if_absent and len(data) > _WORTH_A_LOOK and self.has(key):
+            return False
         blob, writer = self.blob(key), uuid4().hex
         condition = {"if_generation_match": 0} if if_absent else {}
         if if_absent:

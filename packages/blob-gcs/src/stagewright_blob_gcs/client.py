@@ -35,7 +35,10 @@ def connect(credentials: Any, settings: GcsSettings) -> Any:  # Any: as above
     for scheme in ("https://", "http://"):
         session.mount(scheme, HTTPAdapter(pool_connections=4, pool_maxsize=settings.connections))
     options = {} if settings.endpoint_url is None else {"api_endpoint": settings.endpoint_url}
-    return storage.Client(project=None, credentials=credentials, client_options=options, _http=session)
+    client = storage.Client(project=None, credentials=credentials, client_options=options, _http=session)
+    # For traces, newer clients ask for the bucket's metadata in a thread of their own: a right that nobody here needs.
+    client._bucket_metadata_cache = None
+    return client
 
 
 def calling(settings: GcsSettings) -> dict[str, Any]:  # Any: as above

@@ -85,7 +85,8 @@ class Doing:
             case api.GoogleAPICallError():
                 return self._of_status(int(error.code or 0), told)
             case storage.InvalidResponse():
-                return self._of_status(int(error.response.status_code), told)
+                status = int(error.response.status_code)
+                return self._of_status(status, f"status {status}: {error.response.text or told}")
             case auth.DefaultCredentialsError():
                 return self.denied(told)
             case auth.TransportError():

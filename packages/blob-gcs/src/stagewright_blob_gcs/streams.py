@@ -1,15 +1,19 @@
 """A large blob that comes by ranges or goes by parts."""
 
 from base64 import b64encode
-from typing import Any
+from typing import Any, Final
 
 import google_crc32c
 
 from stagewright.errors import StagewrightError
 from stagewright.vendor_threads import VendorThreads
 from stagewright_blob_gcs.bucket import DEFAULT_TYPE, Bucket, Found
+from stagewright_blob_gcs.failures import Doing
 
 __all__ = ["Coming", "Going"]
+
+_FORGOTTEN: Final = (404, 410, 499)
+"""What the end of an upload is answered: gone already, or ended by its client."""
 
 
 class Coming:
@@ -93,6 +97,18 @@ class Going:
         doing = bucket.doing("forget the beginning of", self._key)
         try:
             with doing.translated():
-                self._upload.terminate()
+                self._forget(bucket, doing)
         except StagewrightError as failure:
             error.add_note(f"the bucket keeps the beginning of {self._key!r} for a week: {failure}")
+        finally:
+            # A file that is open still would end the upload, and let half a blob appear, when it is collected.
+            self._upload._buffer.close()
+
+    def _forget(self, bucket: Bucket, doing: Doing) -> None:
+        # Google's own way out deletes the address at which uploads begin, and the upload stays.
+        upload, transport = self._upload._upload_and_transport or (None, None)
+        if upload is None or upload.finished or upload.resumable_url is None:
+            return
+        answer = transport.delete(upload.resumable_url, timeout=bucket.calling["timeout"])
+        if answer.status_code not in _FORGOTTEN and not answer.ok:
+            raise doing.refused(f"status {answer.status_code}")
