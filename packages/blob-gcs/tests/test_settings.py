@@ -10,8 +10,8 @@ from stagewright_blob_gcs import GcsBlobStore, GcsSettings
 from stagewright_blob_gcs.settings import GcsOptions
 
 WHOLE = (
-    "gs://some-bucket/a/prefix?endpoint_url=https://storage.internal&signing_account=a@p.iam.gserviceaccount.com"
-    "&connections=3&part_size=262144&retry_for=9&connect_timeout=1.5&read_timeout=7"
+    "gs://some-bucket/a/prefix?signing_account=a@p.iam.gserviceaccount.com"
+    "&endpoint_url=https://storage.example/&connections=3&part_size=262144&retry_for=9&connect_timeout=1.5&read_timeout=7"
 )
 
 
@@ -21,7 +21,7 @@ def settings_of(url: str, **options: Any) -> GcsSettings:
 
 def test_every_setting_may_stand_in_the_url() -> None:
     assert settings_of(WHOLE) == GcsSettings(
-        endpoint_url="https://storage.internal",
+        endpoint_url="https://storage.example/",
         signing_account="a@p.iam.gserviceaccount.com",
         connections=3,
         part_size=262_144,
@@ -50,7 +50,7 @@ def test_settings_may_stand_beside_the_url_and_have_defaults() -> None:
         ("s3://bucket", {}, "must be a URL such as 'gs://bucket/prefix'"),
         ("gs://bucket?token=hidden", {}, "has the parameter 'token'"),
         ("gs://KEY:hidden@bucket", {}, "credentials come by the vendor's own chain alone"),
-        ("gs://bucket", {"endpoint_url": "https://KEY:hidden@storage"}, "names a user"),
+        ("gs://bucket", {"endpoint_url": "https://example:hidden@storage.example"}, "names a user"),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(url: str, options: dict[str, Any], told: str) -> None:

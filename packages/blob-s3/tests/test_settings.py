@@ -10,7 +10,7 @@ from stagewright_blob_s3 import S3BlobStore, S3Settings
 from stagewright_blob_s3.settings import S3Options
 
 WHOLE = (
-    "s3://some-bucket/a/prefix?endpoint_url=https://storage.internal:9000&region=eu-west-1&addressing_style=path"
+    "s3://some-bucket/a/prefix?endpoint_url=https://storage.example:9000&region=eu-west-1&addressing_style=path"
     "&checksums=when_required&batch_deletes=false&connections=3&part_size=6000000&retry_mode=adaptive&attempts=2"
     "&connect_timeout=1.5&read_timeout=7"
 )
@@ -23,7 +23,7 @@ def settings_of(url: str, **options: Any) -> S3Settings:
 def test_every_setting_may_stand_in_the_url() -> None:
     found = settings_of(WHOLE)
     assert found == S3Settings(
-        endpoint_url="https://storage.internal:9000",
+        endpoint_url="https://storage.example:9000",
         region="eu-west-1",
         addressing_style="path",
         checksums="when_required",
@@ -78,8 +78,8 @@ def test_what_cannot_be_used_is_refused_by_name(url: str, options: dict[str, Any
     [
         ("s3://KEY:hidden@bucket/x", {}),
         ("s3://KEY:hid/den@bucket/x", {}),
-        ("s3://bucket/x", {"endpoint_url": "https://KEY:hidden@storage.internal"}),
-        ("s3://bucket/x", {"endpoint_url": "ftp://KEY:hidden@storage.internal"}),
+        ("s3://bucket/x", {"endpoint_url": "https://example:hidden@storage.example"}),
+        ("s3://bucket/x", {"endpoint_url": "ftp://example:hidden@storage.example"}),
     ],
 )
 def test_credentials_in_a_url_are_refused_and_not_shown(url: str, options: dict[str, Any]) -> None:

@@ -32,8 +32,8 @@ def credentials_of_this_process() -> Any:  # Any: Google's libraries have few ty
 def connect(credentials: Any, settings: GcsSettings) -> Any:  # Any: as above
     """A client that signs with these; nothing is sent yet."""
     session = AuthorizedSession(credentials)
-    for scheme in ("https://", "http://"):
-        session.mount(scheme, HTTPAdapter(pool_connections=4, pool_maxsize=settings.connections))
+    for scheme in ("https", "http"):
+        session.mount(f"{scheme}://", HTTPAdapter(pool_connections=4, pool_maxsize=settings.connections))
     options = {} if settings.endpoint_url is None else {"api_endpoint": settings.endpoint_url}
     client = storage.Client(project=None, credentials=credentials, client_options=options, _http=session)
     # For traces, newer clients ask for the bucket's metadata in a thread of their own: a right that nobody here needs.

@@ -108,7 +108,7 @@ def _check_endpoint(url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         shown = url.rpartition("@")[2]
-        raise InvalidSettingError("endpoint_url", shown, "must be a URL such as 'https://storage.internal'")
+        raise InvalidSettingError("endpoint_url", shown, "must be a URL such as 'https://storage.example'")
     if "@" in parts.netloc:
         problem = (
             "names a user, and credentials come by the vendor's own chain alone; leave out what is before '@'"

@@ -131,7 +131,7 @@ def _check_endpoint(url: str) -> None:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         shown = url.rpartition("@")[2]
         raise InvalidSettingError(
-            "endpoint_url", shown, "must be a URL such as 'https://storage.internal:9000'"
+            "endpoint_url", shown, "must be a URL such as 'https://storage.example:9000'"
         )
     if "@" in parts.netloc:
         problem = (

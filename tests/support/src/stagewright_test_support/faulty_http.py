@@ -62,7 +62,7 @@ class FaultyHttp:
     """
 
     def __init__(self, upstream: str) -> None:
-        self.upstream = urlsplit(upstream).netloc
+        self.upstream = upstream
         self.address = ""
         self.seen: list[SeenRequest] = []
         self._faults: list[Fault] = []
@@ -128,7 +128,7 @@ def _handler(proxy: FaultyHttp) -> type[BaseHTTPRequestHandler]:
                 return
             if fault.garbles_request:
                 data = _garbled(data)
-            status, headers, body = self._ask(data)
+            status, headers, body = _ask(proxy, self, data)
             if fault.loses_answer:
                 self.close_connection = True
                 return
@@ -145,22 +145,6 @@ def _handler(proxy: FaultyHttp) -> type[BaseHTTPRequestHandler]:
 
         def do_DELETE(self) -> None:
             self.do_GET()
-
-        def _ask(self, data: bytes) -> tuple[int, dict[str, str], bytes]:
-            there = http.client.HTTPConnection(proxy.upstream, timeout=60)
-            there.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
-            for name, value in self.headers.items():
-                if name.lower() not in ("expect", "connection"):
-                    there.putheader(name, value)
-            there.endheaders(data or None)
-            answer = there.getresponse()
-            body = answer.read()
-            there.close()
-            headers = {
-                name: value.replace(f"http://{proxy.upstream}", proxy.address)
-                for name, value in answer.getheaders()
-            }
-            return answer.status, headers, body
 
         def _answer(self, status: int, headers: dict[str, str], body: bytes, fault: Fault) -> None:
             size = headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(body))
@@ -180,6 +164,23 @@ def _handler(proxy: FaultyHttp) -> type[BaseHTTPRequestHandler]:
             return
 
     return Handler
+
+
+def _ask(
+    proxy: FaultyHttp, request: BaseHTTPRequestHandler, data: bytes
+) -> tuple[int, dict[str, str], bytes]:
+    """What the server answers; where it names itself, it names the proxy."""
+    there = http.client.HTTPConnection(urlsplit(proxy.upstream).netloc, timeout=60)
+    there.putrequest(request.command, request.path, skip_host=True, skip_accept_encoding=True)
+    for name, value in request.headers.items():
+        if name.lower() not in ("expect", "connection"):
+            there.putheader(name, value)
+    there.endheaders(data or None)
+    answer = there.getresponse()
+    body = answer.read()
+    there.close()
+    headers = {name: value.replace(proxy.upstream, proxy.address) for name, value in answer.getheaders()}
+    return answer.status, headers, body
 
 
 def _garbled(data: bytes) -> bytes:

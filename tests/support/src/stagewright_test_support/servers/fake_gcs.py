@@ -44,15 +44,14 @@ class FakeGcsServer(HttpServer):
 
 
 def _command(folder: Path, port: int) -> tuple[Sequence[str], Mapping[str, str]]:
-    place = f"127.0.0.1:{port}"
     options = {
         "scheme": "http",
         "host": "127.0.0.1",
         "port": str(port),
         "backend": "memory",
         "filesystem-root": str(folder / "unused"),
-        "external-url": f"http://{place}",
-        "public-host": place,
+        "external-url": f"http://127.0.0.1:{port}",
+        "public-host": f"127.0.0.1:{port}",
         "log-level": "error",
     }
     words = [word for name, value in options.items() for word in (f"-{name}", value)]
