@@ -21,7 +21,11 @@ from stagewright_test_support.servers import (
 )
 from stagewright_test_support.servers.process_table import wait_until_gone
 
-KINDS = {"s3": MinistackServer, "moto": MotoServer, "gcs": FakeGcsServer}
+KINDS: dict[str, type[MinistackServer] | type[MotoServer] | type[FakeGcsServer]] = {
+    "s3": MinistackServer,
+    "moto": MotoServer,
+    "gcs": FakeGcsServer,
+}
 OWNER = """
 import pathlib, sys
 from stagewright_test_support import servers

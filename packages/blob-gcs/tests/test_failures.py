@@ -36,7 +36,7 @@ class NoToken(AnonymousCredentials):
         self._for_now = for_now
 
     def before_request(self, request: Any, method: str, url: str, headers: Any) -> None:
-        raise RefreshError("the token endpoint said no", retryable=self._for_now)  # type: ignore[no-untyped-call]
+        raise RefreshError("the token endpoint said no", retryable=self._for_now)
 
 
 @pytest.fixture

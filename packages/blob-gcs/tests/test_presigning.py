@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 from google.auth import iam
-from google.auth.credentials import AnonymousCredentials
+from google.auth.credentials import AnonymousCredentials, Credentials
 from google.auth.impersonated_credentials import Credentials as Impersonated
 
 from stagewright.errors import BlobAccessDeniedError, BlobStoreRefusedError, BlobStoreUnavailableError
@@ -27,7 +27,7 @@ HOUR = timedelta(hours=1)
 ACCOUNT = "worker@project.iam.gserviceaccount.com"
 
 
-class Keyless(AnonymousCredentials):
+class Keyless(Credentials):
     """A machine's identity: a token, the name of its account once it has asked for it, and no private key."""
 
     def __init__(self, account: str | None) -> None:
@@ -212,8 +212,8 @@ async def test_another_account_can_be_signed_for(
 async def test_one_that_impersonates_an_account_signs_for_half_a_day_too(
     service: Any, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    impersonating = Impersonated(  # type: ignore[no-untyped-call]  # it has no types
-        source_credentials=AnonymousCredentials(),  # type: ignore[no-untyped-call]  # as above
+    impersonating = Impersonated(
+        source_credentials=AnonymousCredentials(),
         target_principal=ACCOUNT,
         target_scopes=[],
     )

@@ -35,7 +35,7 @@ def connect(credentials: Any, settings: GcsSettings) -> Any:  # Any: as above
     for scheme in ("https", "http"):
         session.mount(f"{scheme}://", HTTPAdapter(pool_connections=4, pool_maxsize=settings.connections))
     options = {} if settings.endpoint_url is None else {"api_endpoint": settings.endpoint_url}
-    client = storage.Client(project=None, credentials=credentials, client_options=options, _http=session)
+    client: Any = storage.Client(project=None, credentials=credentials, client_options=options, _http=session)
     # For traces, newer clients ask for the bucket's metadata in a thread of their own: a right that nobody here needs.
     client._bucket_metadata_cache = None
     return client

@@ -106,8 +106,11 @@ class Going:
 
     def _forget(self, bucket: Bucket, doing: Doing) -> None:
         # Google's own way out deletes the address at which uploads begin, and the upload stays.
-        upload, transport = self._upload._upload_and_transport or (None, None)
-        if upload is None or upload.finished or upload.resumable_url is None:
+        begun: tuple[Any, Any] | None = self._upload._upload_and_transport
+        if begun is None:
+            return
+        upload, transport = begun
+        if upload.finished or upload.resumable_url is None:
             return
         answer = transport.delete(upload.resumable_url, timeout=bucket.calling["timeout"])
         if answer.status_code not in _FORGOTTEN and not answer.ok:
