@@ -21,11 +21,7 @@ from stagewright_test_support.servers import (
 )
 from stagewright_test_support.servers.process_table import wait_until_gone
 
-KINDS: dict[str, type[MinistackServer] | type[MotoServer] | type[FakeGcsServer]] = {
-    "s3": MinistackServer,
-    "moto": MotoServer,
-    "gcs": FakeGcsServer,
-}
+KINDS: dict[str, type[HttpServer]] = {"s3": MinistackServer, "moto": MotoServer, "gcs": FakeGcsServer}
 OWNER = """
 import pathlib, sys
 from stagewright_test_support import servers
@@ -42,8 +38,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 def start(kind: str, root: Path) -> HttpServer:
-    found: HttpServer = KINDS[kind].start(root=root)
-    return found
+    return KINDS[kind].start(root=root)
 
 
 def answers(address: str) -> bool:

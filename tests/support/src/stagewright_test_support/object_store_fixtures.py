@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from stagewright_test_support.fixtures import shared_address
-from stagewright_test_support.servers import FakeGcsServer, MinistackServer, MotoServer, ServerError
-from stagewright_test_support.services import give_up, need_backend
+from stagewright_test_support.servers import MotoServer
+from stagewright_test_support.services import need_backend
+from stagewright_test_support.starting import starting
 
-__all__ = ["gcs_address", "gcs_server", "moto_address", "s3_address", "s3_server"]
+__all__ = ["gcs_address", "moto_address", "s3_address"]
 
 
 @pytest.fixture(scope="session")
@@ -27,33 +28,5 @@ def gcs_address(request: pytest.FixtureRequest) -> str:
 def moto_address() -> Iterator[str]:
     """The URL of a moto for one test module, `http://127.0.0.1:PORT`."""
     need_backend("moto")
-    try:
-        server = MotoServer.start()
-    except ServerError as error:
-        give_up("moto", str(error))
-    with server:
-        yield server.address
-
-
-@pytest.fixture
-def s3_server() -> Iterator[MinistackServer]:
-    """A ministack of the test's own, which it may kill."""
-    need_backend("s3")
-    try:
-        server = MinistackServer.start()
-    except ServerError as error:
-        give_up("s3", str(error))
-    with server:
-        yield server
-
-
-@pytest.fixture
-def gcs_server() -> Iterator[FakeGcsServer]:
-    """A fake-gcs-server of the test's own, which it may kill."""
-    need_backend("gcs")
-    try:
-        server = FakeGcsServer.start()
-    except ServerError as error:
-        give_up("gcs", str(error))
-    with server:
-        yield server
+    with starting(MotoServer.start) as start:
+        yield start().address

@@ -17,10 +17,8 @@ from stagewright_test_support.fixtures import (
 )
 from stagewright_test_support.object_store_fixtures import (
     gcs_address,
-    gcs_server,
     moto_address,
     s3_address,
-    s3_server,
 )
 from stagewright_test_support.redis_fixtures import (
     loopback_certificate,
@@ -37,7 +35,6 @@ from stagewright_test_support.services import missing_backends, required_backend
 
 __all__ = [
     "gcs_address",
-    "gcs_server",
     "loopback_certificate",
     "mariadb_server",
     "mariadb_url",
@@ -55,7 +52,6 @@ __all__ = [
     "redis_server",
     "redis_url",
     "s3_address",
-    "s3_server",
     "sqlite_url",
     "system_redis_url",
     "valkey_url",

