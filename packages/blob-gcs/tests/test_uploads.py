@@ -1,6 +1,7 @@
 """Large blobs in parts: whole or not at all, and nothing is left lying about."""
 
 import asyncio
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 from threading import Event
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from stagewright.errors import BlobAccessDeniedError
 from stagewright_blob_gcs import GcsBlobStore
 from stagewright_test_support.faulty_http import Fault, open_faulty_http
 
@@ -76,6 +78,22 @@ async def test_a_writer_that_is_cancelled_while_it_sends_ends_its_upload(
         with pytest.raises(asyncio.CancelledError):
             await writing
         assert [one.method for one in proxy.seen if "upload_id" in one.path][-1] == "DELETE"
+        assert not await store.has("k")
+
+
+@pytest.mark.guarantee("blobs.aborted-uploads-leave-nothing")
+async def test_an_upload_that_could_not_begin_is_not_begun_by_the_garbage_collector(
+    service: Any, open_store: Open
+) -> None:
+    """Google's file, when it is collected, sends what it holds as if that were all."""
+    with open_faulty_http(service.address) as proxy:
+        store = open_store(replace(service, address=proxy.address), part_size=PART)
+        proxy.expect(Fault(method="POST", within="uploadType=resumable", status=403))
+        with pytest.raises(BlobAccessDeniedError):
+            await write(store, "k", b"x" * (3 * PART))
+        before = len(proxy.seen)
+        gc.collect()
+        assert len(proxy.seen) == before
         assert not await store.has("k")
 
 

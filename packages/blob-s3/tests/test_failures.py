@@ -71,10 +71,18 @@ CALLS: dict[str, Callable[[S3BlobStore], Awaitable[object]]] = {
     "open_write": lambda store: write(store, "k", b"1"),
     "a stream of parts": lambda store: write(store, "k", b"1" * (6 << 20)),
 }
+USUAL = ("put", "get", "list", "a stream of parts")
+EVERY_CALL = pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(call, id=name, marks=() if name in USUAL else pytest.mark.wide)
+        for name, call in CALLS.items()
+    ],
+)
 
 
 @pytest.mark.guarantee("blobs.failures-by-type")
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@EVERY_CALL
 async def test_a_bucket_that_cannot_be_reached_is_told_by_type(
     call: Callable[[S3BlobStore], Awaitable[object]], ministack: Any, open_store: Open
 ) -> None:
@@ -88,7 +96,7 @@ async def test_a_bucket_that_cannot_be_reached_is_told_by_type(
 
 
 @pytest.mark.guarantee("blobs.failures-by-type")
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@EVERY_CALL
 async def test_who_may_do_nothing_is_denied_everything(
     call: Callable[[S3BlobStore], Awaitable[object]], ministack: Any, open_store: Open
 ) -> None:
