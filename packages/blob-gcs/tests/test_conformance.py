@@ -1,4 +1,4 @@
-"""The suite on fake-gcs-server, which isn't the real thing; `docs/blob-stores.md` says what it leaves open."""
+"""The suite on fake-gcs-server, which isn't the real thing; `docs/buckets.md` says what it leaves open."""
 
 import uuid
 from collections.abc import Callable
@@ -8,8 +8,10 @@ import pytest
 
 from stagewright.ports import BlobStore
 from stagewright_conformance import (
+    BLOB_DATE_SUITES,
     BLOB_STORE_SUITES,
     PRESIGNER_SUITES,
+    BlobDateSuite,
     BlobListingSuite,
     BlobStreamSuite,
     BlobSuite,
@@ -53,6 +55,9 @@ class TestListing(InABucket, BlobListingSuite): ...
 class TestStreams(InABucket, BlobStreamSuite): ...
 
 
+class TestDates(InABucket, BlobDateSuite): ...
+
+
 class TestPresigning(InABucket, PresignerSuite):
     @pytest.fixture
     def blob_store(self, gated: Any, place: str, open_store: Callable[..., BlobStore]) -> BlobStore:
@@ -61,4 +66,4 @@ class TestPresigning(InABucket, PresignerSuite):
 
 
 def test_every_suite_of_the_port_runs() -> None:
-    assert suites_left_out(globals(), (*BLOB_STORE_SUITES, *PRESIGNER_SUITES)) == []
+    assert suites_left_out(globals(), (*BLOB_STORE_SUITES, *BLOB_DATE_SUITES, *PRESIGNER_SUITES)) == []

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, Unpack
 
@@ -27,7 +27,7 @@ _NO_NAMES: Final = frozenset({".", ".."})
 
 
 class GcsBlobStore:
-    """A `BlobStore` that is a `Presigner`, over one client of Google's whose calls run in threads of their own.
+    """A `BlobStore`, `Presigner` and `DatesBlobs` over one client of Google's, whose calls run in threads of their own.
 
     Credentials are the application's default ones. Names of objects are the prefix, a slash and the key as it is, so a
     key has less than 1,024 bytes of UTF-8.
@@ -95,6 +95,12 @@ class GcsBlobStore:
         if not self._names.that_may_exist([key]):
             return False
         return await self._threads.call(lambda bucket: bucket.has(key))
+
+    async def written_at(self, key: str) -> datetime | None:
+        """When the blob under that key was last stored, by the bucket's clock; None if there is none."""
+        if not self._names.that_may_exist([key]):
+            return None
+        return await self._threads.call(lambda bucket: bucket.written_at(key))
 
     async def delete(self, key: str) -> None:
         """Remove a blob; nothing happens if there is none."""

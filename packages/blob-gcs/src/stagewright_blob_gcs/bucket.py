@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid4
 
@@ -106,6 +107,15 @@ class Bucket:
         """Whether there is an object."""
         with self.doing("look for", key).translated():
             return bool(self.blob(key).exists(**self.calling))
+
+    def written_at(self, key: str) -> datetime | None:
+        """When an object was stored; None if there is none."""
+        with self.doing("look for", key).translated():
+            found = self._bucket.get_blob(self.names.of(key), **self.calling)
+        if found is None:
+            return None
+        stored: datetime = found.time_created
+        return stored.astimezone(UTC)
 
     def find(self, key: str) -> Found:
         """What is there, before it is read range by range."""

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, Unpack
 
@@ -26,7 +26,7 @@ _MOST_BY_ONE_CALL: Final = 64 << 20
 
 
 class S3BlobStore:
-    """A `BlobStore` that is a `Presigner`, over one client of boto3 whose calls run in threads of their own.
+    """A `BlobStore`, `Presigner` and `DatesBlobs` over one client of boto3, whose calls run in threads of their own.
 
     Credentials come from where Amazon's tools take them: the environment, the shared files, a container, an instance.
     Names of objects are the prefix, a slash and the key as it is, so a key has less than 1,024 bytes of UTF-8.
@@ -93,6 +93,12 @@ class S3BlobStore:
         if not self._names.that_may_exist([key]):
             return False
         return await self._threads.call(lambda bucket: bucket.has(key))
+
+    async def written_at(self, key: str) -> datetime | None:
+        """When the blob under that key was last stored, by the bucket's clock; None if there is none."""
+        if not self._names.that_may_exist([key]):
+            return None
+        return await self._threads.call(lambda bucket: bucket.written_at(key))
 
     async def delete(self, key: str) -> None:
         """Remove a blob; nothing happens if there is none."""

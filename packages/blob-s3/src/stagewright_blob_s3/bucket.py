@@ -5,6 +5,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any, Final, TypeVar
 from uuid import uuid4
@@ -119,14 +120,19 @@ class Bucket:
 
     def has(self, key: str) -> bool:
         """Whether there is an object."""
+        return self.written_at(key) is not None
+
+    def written_at(self, key: str) -> datetime | None:
+        """When an object was stored, to the second; None if there is none."""
         with self.doing("look for", key).translated():
             try:
-                self.client.head_object(**self.at(key))
+                head = self.client.head_object(**self.at(key))
             except ClientError as error:
                 if status_of(error) == 404:
-                    return False
+                    return None
                 raise
-            return True
+        stored: datetime = head["LastModified"]
+        return stored.astimezone(UTC)
 
     def find(self, key: str) -> Found:
         """What is there, before it is read range by range."""

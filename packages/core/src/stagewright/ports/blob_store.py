@@ -5,10 +5,9 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
-__all__ = ["BlobReader", "BlobStore", "BlobWriter", "DatesBlobs", "Presigner"]
 from stagewright.presigned_urls import PresignedUrl
 
-__all__ = ["BlobReader", "BlobStore", "BlobWriter", "Presigner"]
+__all__ = ["BlobReader", "BlobStore", "BlobWriter", "DatesBlobs", "Presigner"]
 
 
 class BlobReader(Protocol):
