@@ -13,6 +13,7 @@ PROGRAM = Path(__file__).with_name("large_blob_process.py")
 
 
 @pytest.mark.wide
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says how much memory a program had")
 @pytest.mark.guarantee("blobs.large-ones-in-little-memory")
 @pytest.mark.parametrize("which", ["ministack", "moto"])
 def test_a_blob_of_300_megabytes_takes_little_memory(which: str, request: pytest.FixtureRequest) -> None:
