@@ -310,5 +310,7 @@ def dist(session: nox.Session) -> None:
         session.run("python", "-m", "build", "--outdir", str(target), folder)
     session.run("python", "tests/packaging/check_archives.py", str(target))
     session.install(*CONSTRAINTS, *(str(wheel) for wheel in sorted(target.glob("*.whl"))))
-    session.run("python", "-I", "-c", "import stagewright, stagewright_conformance, stagewright_host_node")
+    imports = "import stagewright, stagewright_conformance, stagewright_host_node; "
+    imports += "from stagewright_blob_gcs import GcsBlobStore; from stagewright_blob_s3 import S3BlobStore"
+    session.run("python", "-I", "-c", imports)
     session.run("python", "-I", "tests/packaging/use_conformance.py")

@@ -1,7 +1,7 @@
 """The suite on a store of this repository's own that signs URLs; no adapter does so far."""
 
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -22,6 +22,10 @@ class TestPresigning(PresignerSuite):
     def blob_store(self, clock: FakeClock) -> Iterator[BlobStore]:
         with SigningStore.serving(clock) as store:
             yield store
+
+    @pytest.fixture
+    def now(self, clock: FakeClock) -> Callable[[], datetime]:
+        return clock.now
 
     @pytest.fixture
     def pass_time(self, clock: FakeClock) -> PassTime:

@@ -261,6 +261,10 @@ CAUGHT_BY: Final = {
         "NeverExpires": "test_a_url_expires",
         "SpellsKeysAnew": "test_a_url_accepts_the_blob",
         "AnswersNothingForNothing": "test_a_blob_that_is_not_there_is_not_found",
+        "SignsForAnyType": "test_a_content_type_is_part_of_a_url",
+        "PromisesTooMuch": "test_a_url_says_when_it_ends",
+        "SignsForYears": "test_no_url_is_signed_for_no_time_or_for_too_much",
+        "SignsAnyKey": "test_no_url_is_signed_for_what_is_no_key",
     },
     "broken_blob_stores": {
         "TruncatesAtZeros": "test_bytes_come_back_exactly",

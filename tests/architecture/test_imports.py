@@ -15,6 +15,8 @@ ALLOWED_LOCAL_IMPORTS: dict[str, str] = {
     "conformance/src/stagewright_conformance/cli/command_line.py": (
         "every command loads it, and only `stagewright conformance` needs pytest"
     ),
+    "packages/blob-gcs/src/stagewright_blob_gcs/plugin.py": "every command loads it, and Google's client is slow",
+    "packages/blob-s3/src/stagewright_blob_s3/plugin.py": "every command loads it, and boto3 is slow",
     "packages/persistence-sqlalchemy/src/stagewright_persistence_sqlalchemy/plugin.py": (
         "every command loads it; SQLAlchemy is slow, and click comes with an extra"
     ),
@@ -88,4 +90,23 @@ def test_an_undeclared_import_is_found(made_up: MakeTree) -> None:
     assert undeclared_imports(tree) == [
         "packages/a/src/a/adapter.py:4: imports redis, which stagewright-a doesn't depend on",
         "packages/a/src/a/host.py:2: imports click, which stagewright-a doesn't depend on",
+    ]
+
+
+def test_of_packages_below_one_name_each_is_declared(made_up: MakeTree) -> None:
+    project = PROJECT.replace('"some-sdk[async]>=2"', '"google-auth>=2", "google-cloud-storage>=3"')
+    tree = made_up(
+        {
+            **TREE,
+            "packages/a/pyproject.toml": project,
+            "packages/a/src/a/adapter.py": (
+                "import google.auth.iam\nfrom google.cloud import storage\nfrom google.auth import iam\n"
+                "from google.cloud import storage, tasks\nimport google.genai\n"
+            ),
+        }
+    )
+    where = "packages/a/src/a/adapter.py"
+    assert undeclared_imports(tree) == [
+        f"{where}:4: imports google.cloud, which stagewright-a doesn't depend on",
+        f"{where}:5: imports google.genai, which stagewright-a doesn't depend on",
     ]

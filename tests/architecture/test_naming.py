@@ -12,6 +12,12 @@ ALLOWED_TO_DO_MORE = {
     "conformance/src/stagewright_conformance/__init__.py": (
         "its names bring pytest, which the plugin beside it must not"
     ),
+    "packages/blob-gcs/src/stagewright_blob_gcs/__init__.py": (
+        "its names bring Google's client, which the plugin beside it must not"
+    ),
+    "packages/blob-s3/src/stagewright_blob_s3/__init__.py": (
+        "its names bring boto3, which the plugin beside it must not"
+    ),
     "packages/persistence-sqlalchemy/src/stagewright_persistence_sqlalchemy/__init__.py": (
         "its names bring SQLAlchemy, which the plugin beside it must not"
     ),

@@ -3,16 +3,21 @@
 import asyncio
 import urllib.error
 import urllib.request
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
 
 import pytest
 
+from stagewright.errors import InvalidBlobKeyError, InvalidSettingError
 from stagewright.ports import BlobStore, Presigner
 from stagewright_conformance.job_transport import PassTime
 from stagewright_conformance.samples import new_id
 from stagewright_conformance.suite import Scale, Suite
 
 __all__ = ["PresignerSuite"]
+
+Now: TypeAlias = Callable[[], datetime]
 
 _CONTENT = bytes(range(256)) * 5
 _HOUR = timedelta(hours=1)
@@ -23,8 +28,8 @@ _ODD_KEYS = ("plain", "a/b/c.json", "with space+plus%25&amp=?#", "ключ/鍵/�
 class PresignerSuite(Suite):
     """`Presigner`: what its URLs allow and what they don't; they are opened as a stranger does it.
 
-    Fixtures: `blob_store` (required: an empty store that is a `Presigner`), and `pass_time`, which lets time pass on
-    the clock by which its URLs expire and otherwise sleeps.
+    Fixtures: `blob_store` (required: an empty store that is a `Presigner`), `pass_time`, which lets time pass on the
+    clock by which its URLs expire and otherwise sleeps, and `now`, which reads that clock and otherwise the machine's.
     """
 
     @pytest.fixture
@@ -40,6 +45,11 @@ class PresignerSuite(Suite):
             await asyncio.sleep(time.total_seconds())
 
         return sleep
+
+    @pytest.fixture
+    def now(self) -> Now:
+        """Reads the clock by which URLs expire."""
+        return lambda: datetime.now(UTC)
 
     @pytest.mark.parametrize("key", _ODD_KEYS)
     async def test_a_url_answers_the_blob(self, blob_store: BlobStore, scale: Scale, key: str) -> None:
@@ -67,6 +77,17 @@ class PresignerSuite(Suite):
         assert status in range(200, 300)
         assert await blob_store.get(key) == b"{}"
 
+    @pytest.mark.guarantee("stores.presigned-urls-for-one-thing")
+    async def test_a_content_type_is_part_of_a_url(self, blob_store: BlobStore, scale: Scale) -> None:
+        """`presign_put`: with a content type, a PUT of that one alone."""
+        key = new_id("blob")
+        url = await signing(blob_store).presign_put(key, expires=_HOUR, content_type="application/json")
+        for other in ("text/html", None):
+            status, _ = await ask(scale, "PUT", url, b"<p>", content_type=other)
+            assert status >= 400, other
+        assert not await blob_store.has(key)
+
+    @pytest.mark.guarantee("stores.presigned-urls-for-one-thing")
     async def test_a_url_is_for_one_way_alone(self, blob_store: BlobStore, scale: Scale) -> None:
         """`Presigner`: who may read a blob may not write it, nor the other way round, nor delete it."""
         key = new_id("blob")
@@ -79,6 +100,7 @@ class PresignerSuite(Suite):
             assert body != _CONTENT
         assert await blob_store.get(key) == _CONTENT
 
+    @pytest.mark.guarantee("stores.presigned-urls-for-one-thing")
     async def test_a_url_is_for_one_blob_alone(self, blob_store: BlobStore, scale: Scale) -> None:
         """`Presigner`: one blob; a URL that is changed to name another one, or changed at all, is refused."""
         mine, other = "mine-0123456789", "other-987654321"
@@ -107,6 +129,39 @@ class PresignerSuite(Suite):
         assert (status >= 400, body != _CONTENT) == (True, True)
         assert (await ask(scale, "PUT", to_write, b"late"))[0] >= 400
         assert await ask(scale, "GET", lasting) == (200, _CONTENT)
+
+    @pytest.mark.guarantee("stores.presigned-urls-say-their-end")
+    async def test_a_url_says_when_it_ends(self, blob_store: BlobStore, now: Now) -> None:
+        """`Presigner`: its `expires_at` says which of the two comes first, and it is no later than was asked for."""
+        store = signing(blob_store)
+        key, minute = new_id("blob"), timedelta(minutes=1)
+        short = await store.presign_get(key, expires=minute)
+        long = await store.presign_put(key, expires=_HOUR)
+        assert short.expires_at.utcoffset() is not None
+        latest = now() + timedelta(seconds=1)
+        assert short.expires_at <= latest + minute
+        assert long.expires_at <= latest + _HOUR
+        secret = short.rpartition("?")[2]
+        assert secret not in repr(short)
+
+    @pytest.mark.parametrize("expires", [timedelta(0), timedelta(seconds=-1), timedelta(days=7, seconds=1)])
+    async def test_no_url_is_signed_for_no_time_or_for_too_much(
+        self, blob_store: BlobStore, expires: timedelta
+    ) -> None:
+        """`Presigner`: `InvalidSettingError` if `expires` is nothing, or more than seven days."""
+        store = signing(blob_store)
+        for sign in (store.presign_get, store.presign_put):
+            with pytest.raises(InvalidSettingError) as caught:
+                await sign("k", expires=expires)
+            assert (caught.value.setting, caught.value.value) == ("expires", expires)
+
+    @pytest.mark.parametrize("key", ["", "x" * 901, "a\n", "a\x00b"])
+    async def test_no_url_is_signed_for_what_is_no_key(self, blob_store: BlobStore, key: str) -> None:
+        """`Presigner`: `InvalidBlobKeyError` if the key is none."""
+        store = signing(blob_store)
+        for sign in (store.presign_get, store.presign_put):
+            with pytest.raises(InvalidBlobKeyError):
+                await sign(key, expires=_HOUR)
 
     async def test_a_blob_that_is_not_there_is_not_found(self, blob_store: BlobStore, scale: Scale) -> None:
         """`presign_get`: the URL of a blob that isn't there can be had, and answers that there is none."""

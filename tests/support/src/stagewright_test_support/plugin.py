@@ -15,6 +15,11 @@ from stagewright_test_support.fixtures import (
     postgres_url,
     sqlite_url,
 )
+from stagewright_test_support.object_store_fixtures import (
+    gcs_address,
+    moto_address,
+    s3_address,
+)
 from stagewright_test_support.redis_fixtures import (
     loopback_certificate,
     redis_cluster,
@@ -29,9 +34,11 @@ from stagewright_test_support.servers import SharedServers
 from stagewright_test_support.services import missing_backends, required_backends
 
 __all__ = [
+    "gcs_address",
     "loopback_certificate",
     "mariadb_server",
     "mariadb_url",
+    "moto_address",
     "pgbouncer_server",
     "pgbouncer_url",
     "postgres_server",
@@ -44,6 +51,7 @@ __all__ = [
     "redis_sentinel",
     "redis_server",
     "redis_url",
+    "s3_address",
     "sqlite_url",
     "system_redis_url",
     "valkey_url",

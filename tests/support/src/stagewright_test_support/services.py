@@ -13,6 +13,7 @@ from typing import NoReturn
 import pytest
 
 from stagewright_test_support.servers.pgbouncer import pgbouncer_missing
+from stagewright_test_support.servers.s3_emulators import MotoServer
 from stagewright_test_support.servers.shared import SERVER_KINDS
 
 __all__ = ["BACKENDS", "Backend", "give_up", "missing_backends", "need_backend", "required_backends"]
@@ -50,6 +51,7 @@ BACKENDS: Mapping[str, Backend] = {
     "sqlite": Backend("sqlite", _sqlite_missing),
     **{kind.name: Backend(kind.name, kind.why_missing) for kind in SERVER_KINDS.values()},
     "pgbouncer": Backend("pgbouncer", pgbouncer_missing),
+    "moto": Backend("moto", MotoServer.why_missing),
 }
 
 

@@ -11,8 +11,10 @@ from threading import Thread
 from typing import Self
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
+from stagewright.blob_keys import require_blob_key
 from stagewright.errors import BlobNotFoundError
 from stagewright.memory import InMemoryBlobStore, InMemoryDatabase
+from stagewright.presigned_urls import PresignedUrl, seconds_to_sign
 from stagewright.testing import FakeClock
 
 __all__ = ["SigningStore"]
@@ -42,39 +44,47 @@ class SigningStore(InMemoryBlobStore):
             server.server_close()
             thread.join()
 
-    async def presign_put(self, key: str, *, expires: timedelta, content_type: str | None = None) -> str:
+    async def presign_put(
+        self, key: str, *, expires: timedelta, content_type: str | None = None
+    ) -> PresignedUrl:
         """A URL that accepts a PUT."""
-        return self.url("PUT", key, expires)
+        return self.url("PUT", key, expires, content_type or "")
 
-    async def presign_get(self, key: str, *, expires: timedelta) -> str:
+    async def presign_get(self, key: str, *, expires: timedelta) -> PresignedUrl:
         """A URL that answers a GET."""
-        return self.url("GET", key, expires)
+        return self.url("GET", key, expires, "")
 
-    def url(self, method: str, key: str, expires: timedelta) -> str:
+    def url(self, method: str, key: str, expires: timedelta, content_type: str) -> PresignedUrl:
         """A signed URL."""
-        until = str((self.clock.now() + expires).timestamp())
-        query = urlencode({"until": until, "signature": self.signature(method, key, until)})
-        return f"{self.place}{quote(key, safe='')}?{query}"
+        require_blob_key(key)
+        expires_at = self.clock.now() + timedelta(seconds=seconds_to_sign(expires))
+        until = str(expires_at.timestamp())
+        said = {"until": until, "type": content_type}
+        query = urlencode(said | {"signature": self.signature(method, key, until, content_type)})
+        return PresignedUrl(f"{self.place}{quote(key, safe='')}?{query}", expires_at)
 
-    def signature(self, method: str, key: str, until: str) -> str:
+    def signature(self, method: str, key: str, until: str, content_type: str) -> str:
         """What only the store can write."""
-        said = f"{method} {until} {key}".encode()
+        said = f"{method} {until} {content_type} {key}".encode()
         return hmac.new(b"nobody else knows this", said, hashlib.sha256).hexdigest()
 
     def is_late(self, until: str) -> bool:
         """Whether a URL has expired."""
         return self.clock.now().timestamp() > float(until)
 
-    def is_allowed(self, method: str, key: str, query: dict[str, list[str]]) -> bool:
+    def is_allowed(self, method: str, key: str, query: dict[str, list[str]], sent_type: str) -> bool:
         """Whether the URL is one of this store's, for this."""
         until, signature = query.get("until", ["0"])[0], query.get("signature", [""])[0]
-        return hmac.compare_digest(signature, self.signature(method, key, until)) and not self.is_late(until)
+        content_type = query.get("type", [""])[0]
+        signed = self.signature(method, key, until, content_type)
+        is_signed = hmac.compare_digest(signature, signed) and content_type in ("", sent_type)
+        return is_signed and not self.is_late(until)
 
-    async def answer(self, method: str, path: str, data: bytes) -> tuple[int, bytes]:
+    async def answer(self, method: str, path: str, data: bytes, sent_type: str) -> tuple[int, bytes]:
         """Do what a request asks for, if it may."""
         parts = urlsplit(path)
         key = unquote(parts.path.removeprefix("/"))
-        if not self.is_allowed(method, key, parse_qs(parts.query)):
+        if not self.is_allowed(method, key, parse_qs(parts.query, keep_blank_values=True), sent_type):
             return 403, b"refused"
         if method == "PUT":
             await self.put(key, data)
@@ -89,7 +99,8 @@ def _handler_of(store: SigningStore) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            status, body = asyncio.run(store.answer(self.command, self.path, data))
+            sent_type = self.headers.get("Content-Type", "")
+            status, body = asyncio.run(store.answer(self.command, self.path, data, sent_type))
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

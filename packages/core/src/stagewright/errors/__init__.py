@@ -60,7 +60,10 @@ from stagewright.errors.steps import (
     StepTimeoutError,
 )
 from stagewright.errors.stores import (
+    BlobAccessDeniedError,
     BlobNotFoundError,
+    BlobStoreRefusedError,
+    BlobStoreUnavailableError,
     DamagedBlobError,
     DeadlockError,
     DuplicateRecordError,
@@ -90,7 +93,10 @@ from stagewright.errors.values import InvalidDurationError, SchemaMismatchError,
 __all__ = [
     "AIServicesNotConfiguredError",
     "AfterCommitError",
+    "BlobAccessDeniedError",
     "BlobNotFoundError",
+    "BlobStoreRefusedError",
+    "BlobStoreUnavailableError",
     "CapabilityMissingError",
     "DamagedBlobError",
     "DeadlockError",

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from stagewright.errors.root import StagewrightError
 
 __all__ = [
+    "BlobAccessDeniedError",
     "BlobNotFoundError",
+    "BlobStoreRefusedError",
+    "BlobStoreUnavailableError",
     "DamagedBlobError",
     "DeadlockError",
     "DuplicateRecordError",
@@ -144,6 +147,47 @@ class DamagedBlobError(StagewrightError):
 
     def __str__(self) -> str:
         return f"the blob under the key {self.key!r} can't be had: {self.problem}"
+
+
+@dataclass(eq=False)
+class BlobStoreUnavailableError(TransientError):
+    """The blob store couldn't be reached, was too busy, or gave up in the middle; the same call may succeed later.
+
+    A write whose answer was lost may have taken effect; whoever repeats it writes the same bytes again.
+
+    Attributes:
+        problem: What happened.
+        store: Which store, without anything secret.
+        doing: What it was asked for, such as `read the blob 'a'`.
+    """
+
+    store: str
+    doing: str
+
+    def __str__(self) -> str:
+        return f"{self.store} couldn't {self.doing} this time: {self.problem}"
+
+
+@dataclass(eq=False)
+class BlobStoreRefusedError(StagewrightError):
+    """The blob store refused a call, and will refuse it again until somebody changes something.
+
+    Attributes:
+        problem: Why, in the store's words, and the fix where one is known.
+        store: Which store, without anything secret.
+        doing: What it was asked for, such as `read the blob 'a'`.
+    """
+
+    problem: str
+    store: str
+    doing: str
+
+    def __str__(self) -> str:
+        return f"{self.store} refused to {self.doing}: {self.problem}"
+
+
+class BlobAccessDeniedError(BlobStoreRefusedError):
+    """The blob store takes no credentials of this process for that, or there are none."""
 
 
 @dataclass(eq=False)

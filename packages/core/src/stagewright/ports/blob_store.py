@@ -5,6 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
+from stagewright.presigned_urls import PresignedUrl
+
 __all__ = ["BlobReader", "BlobStore", "BlobWriter", "DatesBlobs", "Presigner"]
 
 
@@ -117,12 +119,23 @@ class DatesBlobs(Protocol):
 
 @runtime_checkable
 class Presigner(Protocol):
-    """Optional: URLs by which somebody without credentials reads or writes one blob for a while."""
+    """Optional: URLs by which somebody without credentials reads or writes one blob for a while.
 
-    async def presign_put(self, key: str, *, expires: timedelta, content_type: str | None = None) -> str:
-        """A URL that accepts one PUT of the blob until it expires."""
+    A URL is for one key and one method. The credentials that sign it may end before the time that was asked for is
+    over, and the URL with them: its `expires_at` says which of the two comes first. It is a secret until then, so
+    nobody stores, logs or shows it; who needs it longer asks for another.
+
+    Raises:
+        InvalidBlobKeyError: If the key is none.
+        InvalidSettingError: If `expires` is nothing, or more than seven days.
+    """
+
+    async def presign_put(
+        self, key: str, *, expires: timedelta, content_type: str | None = None
+    ) -> PresignedUrl:
+        """A URL that accepts a PUT of the blob until it expires; with a content type, a PUT of that one alone."""
         ...
 
-    async def presign_get(self, key: str, *, expires: timedelta) -> str:
+    async def presign_get(self, key: str, *, expires: timedelta) -> PresignedUrl:
         """A URL that answers a GET of the blob until it expires."""
         ...

@@ -66,10 +66,21 @@ def undeclared_imports(repository: Repository) -> list[str]:
             )
             found.extend(
                 f"{module.where}:{line}: imports {target}, which {distribution.name} doesn't depend on"
-                for line, target, _ in _imports(module.tree)
-                if target.split(".")[0] not in known
+                for line, target, names in _imports(module.tree)
+                if not all(_is_of(whole, known) for whole in _whole_names(target, names))
             )
     return found
+
+
+def _whole_names(target: str, names: list[str] | None) -> list[str]:
+    """The modules that an import may mean: of `from a import b` that is `a.b`."""
+    return [target] if names is None else [f"{target}.{name}" for name in names]
+
+
+def _is_of(whole: str, known: set[str]) -> bool:
+    """Whether a module is of a known package; of several below one name, each is known as `google_auth` is."""
+    parts = whole.split(".")
+    return any("_".join(parts[:end]) in known for end in range(1, len(parts) + 1))
 
 
 def _modules_of(repository: Repository, distribution: Distribution) -> list[Module]:

@@ -14,7 +14,7 @@ _REGISTRY = re.compile(
     r"\b(?:pypi\.org|pythonhosted\.org|npmjs\.(?:org|com)|debian\.org|github\.com|gitlab\.com|anaconda\.org)\b"
 )
 _HARMLESS = re.compile(
-    r"(?:127\.0\.0\.1|localhost|\[::1|json-schema\.org|(?:[\w-]+\.)*example(?:\.(?:com|org|net))?|[\w.-]+\.test)"
+    r"(?:127\.0\.0\.1|localhost|\[::1|json-schema\.org|www\.googleapis\.com|(?:[\w-]+\.)*example(?:\.(?:com|org|net))?|[\w.-]+\.test)"
 )
 _LINK = re.compile(r"(?<!\!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)

@@ -129,7 +129,7 @@ class LoopbackServer(ABC):
             try:
                 self._run()
             except ServerError as error:
-                if left == 0 or "Address already in use" not in error.log:
+                if left == 0 or "address already in use" not in error.log.lower():
                     raise
             else:
                 return

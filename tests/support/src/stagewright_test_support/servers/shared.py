@@ -6,12 +6,14 @@ from functools import partial
 from typing import Protocol
 
 from stagewright_test_support.servers.errors import ServerError
+from stagewright_test_support.servers.fake_gcs import FakeGcsServer
 from stagewright_test_support.servers.mariadb import MariadbServer
 from stagewright_test_support.servers.mariadb_programs import mariadb_missing
 from stagewright_test_support.servers.postgres import PostgresServer
 from stagewright_test_support.servers.postgres_binaries import postgres_missing
 from stagewright_test_support.servers.redis import RedisServer
 from stagewright_test_support.servers.redis_programs import REDIS_KINDS, redis_missing
+from stagewright_test_support.servers.s3_emulators import MinistackServer
 
 __all__ = ["SERVER_KINDS", "Handout", "ServerKind", "SharedServer", "SharedServers"]
 
@@ -50,6 +52,8 @@ SERVER_KINDS: Mapping[str, ServerKind] = {
         kind: ServerKind(kind, partial(redis_missing, kind), partial(RedisServer.start, kind))
         for kind in REDIS_KINDS
     },
+    "s3": ServerKind("s3", MinistackServer.why_missing, MinistackServer.start),
+    "gcs": ServerKind("gcs", FakeGcsServer.why_missing, FakeGcsServer.start),
 }
 
 
