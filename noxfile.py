@@ -246,6 +246,14 @@ def replay(session: nox.Session) -> None:
     session.run("python", "-m", "benchmarks.step_replay", *session.posargs)
 
 
+@nox.session
+def jobs(session: nox.Session) -> None:
+    """Jobs on Redis beside Dramatiq and a bare stream; arguments after `--` go to `python -m benchmarks.redis_jobs`."""
+    install_everything(session, "dramatiq")
+    figures = HERE / "build" / "bench" / "jobs.json"
+    session.run("python", "-m", "benchmarks.redis_jobs", f"--json={figures}", *session.posargs)
+
+
 @nox.session(python=PYTHONS)
 def matrix(session: nox.Session) -> None:
     """All tests on every Python that is found."""

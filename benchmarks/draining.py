@@ -2,18 +2,17 @@
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.bell import Bell
 from benchmarks.contender import STAGES, Contender
 
 __all__ = ["Measurement", "WrongRowsError", "drain"]
 
 _PRODUCERS = 4
 _RUNS_AT_ONCE = 10
-_LOOK_AGAIN = 0.02
 _PATIENCE = 600.0
 _EVENTS_OF_A_RUN = 3 + 2 * len(STAGES)
 
@@ -81,8 +80,8 @@ class _Worker:
         self._runs = runs
         self._free = slots
         self._left = runs
-        self._for_runs = _Bell()
-        self._for_jobs = _Bell()
+        self._for_runs = Bell()
+        self._for_jobs = Bell()
 
     async def produce(self, runs: int) -> None:
         for _ in range(runs):
@@ -126,28 +125,6 @@ class _Worker:
         self._left -= was_last
         if not self._left:
             self._for_jobs.ring(self._runs)
-
-
-class _Bell:
-    """Wakes as many waiters as there is something for, as a host is woken, so that few look in vain."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    def ring(self, times: int) -> None:
-        while times and self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                times -= 1
-
-    async def wait(self) -> None:
-        """Wait to be woken; a moment later look again in any case."""
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
-        await asyncio.wait({waiter}, timeout=_LOOK_AGAIN)
-        if not waiter.done():
-            waiter.cancel()
 
 
 async def _check(contender: Contender, runs: int) -> None:

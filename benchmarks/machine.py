@@ -3,12 +3,13 @@
 import os
 import platform
 import sqlite3
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-__all__ = ["machine_facts"]
+__all__ = ["RUN_DISTRIBUTIONS", "database_facts", "machine_facts"]
 
-_DISTRIBUTIONS = (
+RUN_DISTRIBUTIONS = (
     "stagewright-core",
     "stagewright-persistence-sqlalchemy",
     "sqlalchemy",
@@ -18,18 +19,29 @@ _DISTRIBUTIONS = (
 )
 
 
-def machine_facts(*, postgres: str) -> dict[str, str]:
-    """The machine and the versions, by what is told; `postgres` is the server's own word on its version."""
+def database_facts(*, postgres: str) -> dict[str, str]:
+    """The databases that runs are kept in; `postgres` is the server's own word on its version."""
+    return {
+        "postgresql": f"{postgres}, fsync and synchronous_commit on",
+        "sqlite": f"{sqlite3.sqlite_version}, WAL, synchronous=FULL",
+    }
+
+
+def machine_facts(servers: Mapping[str, str], distributions: Sequence[str]) -> dict[str, str]:
+    """The machine and the versions, by what is told.
+
+    Args:
+        servers: The servers with their versions.
+        distributions: What is installed, of which the versions are told.
+    """
     facts = {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processors": str(os.cpu_count()),
         "load": " ".join(f"{one:.1f}" for one in os.getloadavg()) if hasattr(os, "getloadavg") else "unknown",
         "memory": _memory(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "postgresql": f"{postgres}, fsync and synchronous_commit on",
-        "sqlite": f"{sqlite3.sqlite_version}, WAL, synchronous=FULL",
     }
-    return facts | {name: version(name) for name in _DISTRIBUTIONS}
+    return facts | dict(servers) | {name: version(name) for name in distributions}
 
 
 def _memory() -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 from benchmarks.contender import STAGES, Contender
-from benchmarks.machine import machine_facts
+from benchmarks.machine import RUN_DISTRIBUTIONS, database_facts, machine_facts
 from benchmarks.postgres_floor import open_floor
 from benchmarks.rounds import Entry, Result, run_rounds
 from benchmarks.sent_statements import SentStatements, listening
@@ -84,7 +84,7 @@ async def measure(
     return Report(
         results=results,
         costs={result.entry.name: costs[result.entry.name.removesuffix(_BATCHED)] for result in results},
-        facts=machine_facts(postgres=await _version_of(urls[FLOOR])),
+        facts=machine_facts(database_facts(postgres=await _version_of(urls[FLOOR])), RUN_DISTRIBUTIONS),
         settings=asdict(settings),
     )
 
