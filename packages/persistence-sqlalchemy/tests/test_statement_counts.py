@@ -8,20 +8,45 @@ counted apart. A commit is a COMMIT, or a statement outside of a transaction tha
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import pytest
 from sqlalchemy import event
 
 from stagewright import Kernel, StageContext, Status, Workflow, define_workflow
-from stagewright.commands import ClaimJobs, ClaimPendingRuns, CreateRun
+from stagewright.commands import (
+    CancelRun,
+    ClaimJobs,
+    ClaimPendingRuns,
+    CreateRun,
+    FlushOutbox,
+    HeartbeatJob,
+    PollSuspendedStages,
+    ReapStaleLeases,
+    ReapStuckRuns,
+)
 from stagewright.hosting.job_runner import run_job
 from stagewright_persistence_sqlalchemy import Database
 
+T = TypeVar("T")
 MOST_COMMITS = 8
 MOST_STATEMENTS = 16
 MOST_SAVEPOINT_STATEMENTS = 0
+BUDGETS = {
+    "create": (1, 1),
+    "claim runs": (5, 1),
+    "claim jobs": (5, 1),
+    "beat": (4, 1),
+    "execute": (1, 1),
+    "execute without its claim": (5, 1),
+    "flush": (8, 2),
+    "cancel": (6, 1),
+    "poll in vain": (1, 0),
+    "reap leases in vain": (3, 1),
+    "reap runs in vain": (2, 0),
+}
+"""At most so many round trips and commits, by what is done; BEGIN and COMMIT are round trips."""
 
 
 @dataclass
@@ -36,6 +61,10 @@ class Sent:
     @property
     def statements(self) -> list[str]:
         return [text for text in self.texts if _kind(text) == "statement"]
+
+    @property
+    def round_trips(self) -> int:
+        return sum(_kind(text) != "show" for text in self.texts)
 
     @property
     def of_savepoints(self) -> list[str]:
@@ -149,3 +178,48 @@ async def test_looking_for_work_in_vain_costs_one_statement_for_each_kind(
     await kernel.dispatch(ClaimPendingRuns("worker"))
     await kernel.dispatch(ClaimJobs("worker"))
     assert len(sent.statements) == 2, sent.shown()
+
+
+@pytest.mark.guarantee("sql.commands-within-their-budgets")
+async def test_each_command_stays_within_its_round_trips_and_commits(
+    url: str,
+    open_database: Callable[..., Database],
+    make_tables: Callable[[Database], Awaitable[None]],
+    make_kernel: Callable[..., Kernel],
+) -> None:
+    database = open_database(url, pool_size=1)
+    sent = _count(database)
+    await make_tables(database)
+    kernel = make_kernel(database, _flow())
+    await _run_to_its_end(kernel)
+    await kernel.dispatch(FlushOutbox())
+    costs: dict[str, tuple[int, int]] = {}
+
+    async def cost_of(name: str, work: Awaitable[T]) -> T:
+        # asyncpg tells of a statement a moment after its answer.
+        await asyncio.sleep(0.01)
+        sent.texts.clear()
+        result = await work
+        await asyncio.sleep(0.01)
+        costs[name] = sent.round_trips, sent.commits
+        return result
+
+    created = await cost_of("create", kernel.dispatch(CreateRun("flow", {"amount": 1})))
+    await cost_of("claim runs", kernel.dispatch(ClaimPendingRuns("worker")))
+    (job,) = (await cost_of("claim jobs", kernel.dispatch(ClaimJobs("worker")))).jobs
+    beat = HeartbeatJob(job_id=job.job_id, run_id=job.run_id, fence=job.fence)
+    await cost_of("beat", kernel.dispatch(beat))
+    await cost_of("execute", run_job(kernel, job))
+    (other,) = (await kernel.dispatch(ClaimJobs("worker"))).jobs
+    await cost_of("execute without its claim", run_job(kernel, replace(other, loaded=None)))
+    await cost_of("flush", kernel.dispatch(FlushOutbox()))
+    await cost_of("cancel", kernel.dispatch(CancelRun(created.run_id)))
+    await cost_of("poll in vain", kernel.dispatch(PollSuspendedStages()))
+    await cost_of("reap leases in vain", kernel.dispatch(ReapStaleLeases(stale_threshold="45s")))
+    await cost_of("reap runs in vain", kernel.dispatch(ReapStuckRuns(stuck_threshold="5m")))
+    assert costs.keys() == BUDGETS.keys()
+    assert {name: cost for name, cost in costs.items() if not _is_within(cost, BUDGETS[name])} == {}
+
+
+def _is_within(cost: tuple[int, int], budget: tuple[int, int]) -> bool:
+    return cost[0] <= budget[0] and cost[1] <= budget[1]
