@@ -11,11 +11,12 @@ from redis.exceptions import ConnectionError as VendorConnectionError
 from redis.exceptions import RedisError
 
 from stagewright.errors import TransientError
-from stagewright.records import Fence, HeldLease
+from stagewright.records import Fairness, Fence, HeldLease
 from stagewright.status import Status
 from stagewright_conformance.samples import a_job
 from stagewright_test_support.tcp_proxy import open_proxy
 from stagewright_transport_redis import RedisJobTransport, RedisUnavailableError
+from stagewright_transport_redis.scripts import script
 
 Opened = Callable[..., RedisJobTransport]
 
@@ -56,6 +57,60 @@ async def test_a_claim_whose_answer_was_lost_is_answered_again(
     assert [job.job_id for job in taken] == [job.id for job in jobs[:3]]
     assert {job.fence.deliveries for job in taken} == {1}
     assert await transport.depth() == 2
+
+
+@pytest.mark.guarantee("redis.lost-answers-change-nothing")
+@pytest.mark.parametrize("since", ["delivered", "failed", "deleted"])
+async def test_a_claim_whose_answer_was_lost_is_not_answered_with_what_it_lost_since(
+    transport: RedisJobTransport, url: str, opened: Opened, monkeypatch: pytest.MonkeyPatch, since: str
+) -> None:
+    rival = opened(url)
+    kept, lost = a_job(), a_job()
+    await transport.enqueue_parallel([kept, lost])
+    client = _Forgetting(transport._namespace.client)
+    delivered = list[str]()
+
+    async def lose(answer: Any) -> Any:
+        if client.losses:
+            client.losses -= 1
+            if since == "deleted":
+                await rival.delete_by_run_and_stages(lost.run_id, [lost.stage_id])
+            else:
+                await rival.fail(lost.id, "no", retry=since == "delivered")
+                delivered.extend(job.job_id for job in await rival.dequeue(worker_id="rival"))
+            raise VendorConnectionError("Connection closed by server.")
+        return answer
+
+    monkeypatch.setattr(client, "_lose", lose)
+    monkeypatch.setattr(transport._scripts, "_client", client)
+    taken = await transport.dequeue(worker_id="w", limit=2)
+    assert [job.job_id for job in taken] == [kept.id]
+    assert delivered == ([lost.id] if since == "delivered" else [])
+
+
+async def test_what_a_claim_has_taken_before_the_server_fails_is_delivered(
+    url: str, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = opened(url, fairness=Fairness(max_concurrent_per_group=1))
+    crowd = [a_job() for _ in range(600)]
+    await transport.enqueue_parallel(crowd)
+    client = transport._namespace.client
+    answers = 1
+
+    class Failing:
+        async def evalsha(self, *arguments: Any) -> Any:
+            nonlocal answers
+            answers -= 1
+            if answers < 0:
+                raise VendorConnectionError("Connection closed by server.")
+            return await client.evalsha(*arguments)
+
+    await client.script_load(script("dequeue").text)
+    monkeypatch.setattr(transport._scripts, "_client", Failing())
+    taken = await transport.dequeue(worker_id="w", limit=2)
+    assert [job.job_id for job in taken] == [crowd[0].id]
+    with pytest.raises(RedisUnavailableError):
+        await transport.dequeue(worker_id="w", limit=2)
 
 
 @pytest.mark.guarantee("redis.lost-answers-change-nothing")

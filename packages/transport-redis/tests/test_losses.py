@@ -47,6 +47,23 @@ async def test_a_server_that_may_have_lost_jobs_says_so_until_they_are_there_aga
     assert await one.possible_losses() is None
 
 
+@pytest.mark.guarantee("redis.losses-are-noticed")
+async def test_what_is_lost_during_a_look_is_told_after_it(
+    redis_server: Any, redis_prefix: str, opened: Opened
+) -> None:
+    server = redis_server()
+    one, other = (opened(f"{server.url()}?namespace={redis_prefix}") for _ in range(2))
+    losses = await one.possible_losses()
+    assert losses is not None
+    await one._namespace.client.flushall()
+    await one.losses_replaced(losses)
+    assert (losses_since := await other.possible_losses()) is not None
+    # Whoever looked before that says so late.
+    await one.losses_replaced(losses)
+    assert await other.possible_losses() == losses_since
+    await settled(other)
+
+
 async def test_a_user_who_may_not_ask_for_information_hears_of_a_server_that_was_emptied(
     redis_server: Any, redis_prefix: str, opened: Opened
 ) -> None:

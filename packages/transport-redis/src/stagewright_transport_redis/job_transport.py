@@ -31,6 +31,7 @@ from stagewright_transport_redis.encoding import (
     record_of,
     text_of,
 )
+from stagewright_transport_redis.errors import RedisRefusedError, RedisUnavailableError
 from stagewright_transport_redis.job_leases import RedisJobLeases
 from stagewright_transport_redis.namespace import Namespace
 from stagewright_transport_redis.naming import DEFAULT_NAMESPACE, queues_of
@@ -149,8 +150,13 @@ class RedisJobTransport(RedisJobLeases):
         queues: tuple[str | int, ...] = (int(serves is not None), *queues_of(serves))
         taken, is_more = list[DequeuedJob](), True
         while is_more and len(taken) < limit:
-            request = uuid.uuid4().hex
-            answer = await self._scripts.run("dequeue", worker_id, limit - len(taken), request, cap, *queues)
+            request, wanted = uuid.uuid4().hex, limit - len(taken)
+            try:
+                answer = await self._scripts.run("dequeue", worker_id, wanted, request, cap, *queues)
+            except (RedisUnavailableError, RedisRefusedError):
+                if not taken:
+                    raise
+                break  # What there is already is the caller's; the next call meets the failure.
             is_more = bool(answer[0])
             self._remember_due(int(answer[1]), text_of(answer[2]))
             taken += (dequeued_of(fields_of(job)) for job in answer[3:])

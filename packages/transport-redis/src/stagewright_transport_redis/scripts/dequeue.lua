@@ -92,7 +92,7 @@ local function deliver(id, job, head)
   local now = text_of(NOW)
   redis.call(
     'HSET', key('job:' .. id), 'status', 'RUNNING', 'worker_id', WORKER, 'started_at', now, 'locked_at', now,
-    'updated_at', now, 'due_at', ''
+    'updated_at', now, 'due_at', '', 'claim', REQUEST
   )
   redis.call('HINCRBY', key('job:' .. id), 'deliveries', 1)
   redis.call('ZADD', key('running'), now, id)
@@ -109,9 +109,21 @@ local function answer(is_more, ids)
   return jobs
 end
 
+-- What a call took before its answer was lost, but for what somebody else has ended or taken since.
+local function still_held(ids)
+  local held = {}
+  for _, id in ipairs(ids) do
+    local job = redis.call('HMGET', key('job:' .. id), 'status', 'claim')
+    if job[1] == 'RUNNING' and job[2] == REQUEST then
+      held[#held + 1] = id
+    end
+  end
+  return held
+end
+
 local before = redis.call('LRANGE', key('claim:' .. REQUEST), 0, -1)
 if #before > 0 then
-  return answer(false, before)
+  return answer(false, still_held(before))
 end
 
 local is_more = due_jobs()

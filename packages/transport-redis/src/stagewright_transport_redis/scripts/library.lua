@@ -20,6 +20,7 @@
 --   ended                zset  the ids of COMPLETED, FAILED and CANCELLED jobs by when they ended
 --   claim:<request>      list  what one call of dequeue has taken; gone after a minute
 --   checked              text  the server for which no job is missing any more (see losses.lua)
+--   lost                 text  when it was first seen that jobs may be missing, until they are there again
 --   work                 channel, on which whoever waits is woken
 --
 -- A server that is told what a script may touch beforehand has to be told to allow keys of its slot that aren't named.
