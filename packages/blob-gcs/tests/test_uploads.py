@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from stagewright import vendor_threads
 from stagewright.errors import BlobAccessDeniedError
 from stagewright_blob_gcs import GcsBlobStore
 from stagewright_test_support.faulty_http import Fault, open_faulty_http
@@ -79,6 +80,25 @@ async def test_a_writer_that_is_cancelled_while_it_sends_ends_its_upload(
             await writing
         assert [one.method for one in proxy.seen if "upload_id" in one.path][-1] == "DELETE"
         assert not await store.has("k")
+
+
+@pytest.mark.guarantee("blobs.aborted-uploads-leave-nothing")
+async def test_an_upload_that_begins_when_its_writer_has_gone_is_ended(
+    service: Any, open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vendor_threads, "_SECONDS_OF_GRACE", 0.05)
+    goes_on = Event()
+    with open_faulty_http(service.address) as proxy:
+        proxy.expect(Fault(method="POST", within="uploadType=resumable", holds=goes_on))
+        store = open_store(replace(service, address=proxy.address), part_size=PART)
+        writing = asyncio.create_task(write(store, "k", b"x" * (3 * PART)))
+        await asyncio.to_thread(proxy.wait_for, "POST", "uploadType=resumable")
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        goes_on.set()
+        await store.close()
+        assert [one.method for one in proxy.seen if "upload_id" in one.path][-1:] == ["DELETE"]
 
 
 @pytest.mark.guarantee("blobs.aborted-uploads-leave-nothing")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stagewright import vendor_threads
 from stagewright.errors import BlobStoreRefusedError, BlobStoreUnavailableError
 from stagewright_blob_s3 import S3BlobStore, blob_store, upload
 from stagewright_test_support.faulty_http import Fault, open_faulty_http
@@ -94,6 +95,26 @@ async def test_a_writer_that_is_cancelled_while_it_sends_leaves_no_part(
         assert open_uploads(ministack) == []
         assert not await store.has("k")
         assert [one.method for one in proxy.seen if "uploadId" in one.path][-1] == "DELETE"
+
+
+@pytest.mark.guarantee("blobs.aborted-uploads-leave-nothing")
+async def test_an_upload_that_begins_when_its_writer_has_gone_leaves_no_part(
+    ministack: Any, open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vendor_threads, "_SECONDS_OF_GRACE", 0.05)
+    goes_on = Event()
+    with open_faulty_http(ministack.address) as proxy:
+        proxy.expect(Fault(method="POST", within="uploads", holds=goes_on))
+        store = open_store(replace(ministack, address=proxy.address), part_size=PART)
+        writing = asyncio.create_task(write(store, "k", b"x" * (3 * PART)))
+        await asyncio.to_thread(proxy.wait_for, "POST", "uploads")
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        goes_on.set()
+        await store.close()
+        assert [one.method for one in proxy.seen] == ["POST", "DELETE"]
+    assert open_uploads(ministack) == []
 
 
 async def test_where_even_that_fails_the_error_says_so(ministack: Any, open_store: Open) -> None:

@@ -63,6 +63,7 @@ class Going:
         self._key = key
         self._content_type = content_type
         self._upload: Any = None  # Any: Google's libraries have few types
+        self._given_up: BaseException | None = None
 
     async def send(self, part: bytes) -> None:
         """Send a part that isn't the last."""
@@ -73,7 +74,8 @@ class Going:
         await self._threads.finish(lambda bucket: self._complete(bucket, last))
 
     async def abort(self, error: BaseException) -> None:
-        """Leave nothing behind, because of an error."""
+        """Leave nothing behind, because of an error; what is still on its way goes once it has ended."""
+        self._given_up = error
         if self._upload is not None:
             await self._threads.finish(lambda bucket: self._abort(bucket, error))
 
@@ -83,7 +85,12 @@ class Going:
                 self._upload = bucket.blob(self._key).open(
                     "wb", checksum="crc32c", content_type=self._content_type or DEFAULT_TYPE, **bucket.calling
                 )
-            self._upload.write(part)
+            try:
+                self._upload.write(part)
+            finally:
+                if self._given_up is not None:
+                    # Whoever waited for this has gone, and may have seen no upload yet.
+                    self._abort(bucket, self._given_up)
 
     def _complete(self, bucket: Bucket, last: bytes) -> None:
         if self._upload is None:

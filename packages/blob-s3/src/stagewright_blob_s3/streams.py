@@ -57,6 +57,7 @@ class Going:
         self._key = key
         self._headers = headers
         self._upload: Upload | None = None
+        self._given_up: BaseException | None = None
 
     async def send(self, part: bytes) -> None:
         """Send a part that isn't the last."""
@@ -67,14 +68,19 @@ class Going:
         await self._threads.finish(lambda bucket: self._complete(bucket, last))
 
     async def abort(self, error: BaseException) -> None:
-        """Leave nothing behind, because of an error."""
+        """Leave nothing behind, because of an error; what is still on its way goes once it has ended."""
+        self._given_up = error
         if self._upload is not None:
             await self._threads.finish(lambda _: self._abort(error))
 
     def _send(self, bucket: Bucket, part: bytes) -> None:
         if self._upload is None:
             self._upload = Upload(bucket, self._key, self._headers)
-        self._upload.send(part)
+        if self._given_up is None:
+            self._upload.send(part)
+        if self._given_up is not None:
+            # Whoever waited for this has gone, and may have seen no upload yet.
+            self._upload.abort_after(self._given_up)
 
     def _complete(self, bucket: Bucket, last: bytes) -> None:
         if self._upload is None:

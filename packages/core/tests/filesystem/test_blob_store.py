@@ -6,6 +6,7 @@ import os
 import threading
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -293,6 +294,36 @@ async def test_a_full_disk_leaves_the_old_blob_and_is_transient(
     assert await keys(store) == ["old"]
     assert await store.get("old") == b"before"
     assert [file.name for file in files_in(folder)] == ["=old"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="only Linux tells what a descriptor is of")
+@pytest.mark.parametrize("if_absent", [False, True])
+async def test_bytes_outlast_a_loss_of_power_before_names_do_and_all_new_folders_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, if_absent: bool
+) -> None:
+    happened = list[str]()
+    sync, replace, link = os.fsync, os.replace, os.link
+
+    def synced(descriptor: int) -> None:
+        happened.append(Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(tmp_path).as_posix())
+        sync(descriptor)
+
+    def named(act: Callable[..., None]) -> Callable[..., None]:
+        def do(*arguments: object) -> None:
+            act(*arguments)
+            happened.append("named")
+
+        return do
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", named(replace))
+    monkeypatch.setattr(os, "link", named(link))
+    store = FileSystemBlobStore(tmp_path / "new" / "place")
+    await store.put("a/k", b"1", if_absent=if_absent)
+    at = happened.index("named")
+    assert [name for name in happened[:at] if name.endswith(".part")]
+    assert set(happened[:at]) > {".", "new"}
+    assert happened[at + 1 :] == ["new/place/blobs/+a", "new/place/blobs", "new/place"]
 
 
 async def test_a_blob_that_may_be_lost_with_the_power_is_no_success(

@@ -41,11 +41,11 @@ class BlobFiles:
         """A new file, of which nobody sees anything before it is published."""
         root = self._root.resolve()
         incoming = root / _INCOMING
-        is_new = not root.exists()
+        made = [folder for folder in (root, *root.parents) if not folder.exists()]
         incoming.mkdir(parents=True, exist_ok=True)
-        if is_new:
+        for folder in made:
             with suppress(PermissionError):  # that of a folder in which names may be made and not read
-                _sync_folder(root.parent)
+                _sync_folder(folder.parent)
         _require_no_links(incoming, key)
         if not self._swept:
             self._swept = True
