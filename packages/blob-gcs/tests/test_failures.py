@@ -243,6 +243,20 @@ async def test_all_ranges_are_of_one_and_the_same_object(behind: GcsBlobStore, p
     assert all("ifGenerationMatch=" in path for path in asked)
 
 
+@pytest.mark.parametrize("refused", ["POST", "PUT"])
+async def test_an_upload_in_parts_is_refused_where_a_blob_is(
+    behind: GcsBlobStore, proxy: FaultyHttp, refused: str
+) -> None:
+    """fake-gcs-server replaces what is there; Cloud Storage answers 412 when the upload begins or ends."""
+    large = b"b" * (9 << 20)
+    proxy.expect(Fault(method=refused, within="upload", status=412))
+    assert not await behind.put("k", large, if_absent=True)
+    assert proxy.left == 0
+    begun, *_ = [one.path for one in proxy.seen if "uploadType=resumable" in one.path]
+    assert "ifGenerationMatch=0" in begun
+    assert not await behind.has("k")
+
+
 async def test_of_many_deletes_a_failure_is_told_and_the_others_are_done(
     behind: GcsBlobStore, proxy: FaultyHttp
 ) -> None:

@@ -1,8 +1,10 @@
 """Servers as they are deployed: with users, by TLS, by a socket, watched by sentinels, and in a cluster."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -76,6 +78,21 @@ async def test_by_tls(
     await works(opened(url), opened(url))
     with pytest.raises(TransientError, match="certificate"):
         await opened(f"{server.url()}?namespace={redis_prefix}").depth()
+
+
+@pytest.fixture
+def socket_path() -> Iterator[str]:
+    """Where a server makes a socket; a test's own folder may have too long a name, and be closed to the server."""
+    with TemporaryDirectory(prefix="sw") as folder:
+        Path(folder).chmod(0o777)
+        yield f"{folder}/r"
+
+
+async def test_by_a_socket(redis_server: Any, socket_path: str, redis_prefix: str, opened: Opened) -> None:
+    redis_server(settings={"unixsocket": socket_path, "unixsocketperm": "777"})
+    url = f"unix://{socket_path}?db=3&namespace={redis_prefix}"
+    await works(opened(url), opened(url))
+    assert await contents(url) == "1 jobs"
 
 
 @pytest.mark.guarantee("redis.failovers-are-followed")

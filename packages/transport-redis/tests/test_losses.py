@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from stagewright import Kernel, RetryPolicy, StageContext, Workflow, define_stage, define_workflow
 from stagewright.commands import CreateRun
 from stagewright.errors import TransientError
+from stagewright.hosting import wait_for_run
+from stagewright.kernel.procedures import replace_lost
 from stagewright.status import Status
 from stagewright_host_node import NodeHost
 from stagewright_transport_redis import RedisJobTransport
@@ -125,6 +128,53 @@ async def test_every_run_completes_when_the_server_is_killed_and_comes_back_empt
     assert len(bodies) == count
     # What was under way may have been begun anew.
     assert bodies.total() <= count + 40
+
+
+@pytest.mark.wide
+@pytest.mark.guarantee("redis.lost-jobs-come-again")
+async def test_a_run_goes_on_when_the_server_comes_back_as_it_was_a_moment_before(
+    redis_server: Any,
+    redis_prefix: str,
+    opened: Opened,
+    open_flows: OpenFlows,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As from a log that ends too early, or a replica that lags behind: the job sleeps, and its stage was begun."""
+    monkeypatch.setattr(replace_lost, "OWNERS_LEARN_WITHIN", timedelta(seconds=1))
+    is_begun, bodies = asyncio.Event(), Counter[str]()
+
+    async def nap(ctx: StageContext[int]) -> int:
+        await ctx.step.sleep("nap", "500ms")
+        bodies[ctx.run_id] += 1
+        if bodies[ctx.run_id] == 1:
+            is_begun.set()
+            await asyncio.sleep(60)
+        return ctx.input
+
+    flow = define_workflow("w", input=int).pipe(define_stage("nap", nap, input=int, output=int)).build()
+    server = redis_server()
+    url = f"{server.url()}?namespace={redis_prefix}"
+    client = opened(url)._namespace.client
+    kernel = await open_flows(flow, job_transport=url)
+    host = NodeHost(
+        kernel, orchestration_interval="300ms", poll_interval="200ms", job_heartbeat_interval="300ms"
+    )
+    async with host:
+        run_id = (await kernel.dispatch(CreateRun("w", 1))).run_id
+        await eventually(lambda: host.stats().suspended == 1)
+        before = {key: await client.dump(key) for key in await client.keys(f"{{{redis_prefix}}}:*")}
+        await asyncio.wait_for(is_begun.wait(), 20)
+        server.kill()
+        await asyncio.to_thread(server.restart)
+        pipeline = opened(url)._namespace.client.pipeline(transaction=True)
+        pipeline.flushdb()
+        for key, dumped in before.items():
+            pipeline.restore(key, 0, dumped)
+        await pipeline.execute()
+        run = await wait_for_run(kernel, run_id, timeout="30s")
+    assert (run.status, run.output) == (Status.COMPLETED, 1)
+    assert bodies[run_id] == 2
 
 
 @pytest.mark.wide

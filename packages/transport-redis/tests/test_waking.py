@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from stagewright import Kernel, StageContext, Workflow, define_stage, define_workflow
-from stagewright.commands import CreateRun
+from stagewright.commands import CreateRun, SignalStep
 from stagewright.hosting import wait_for_run
 from stagewright_conformance.samples import a_job
 from stagewright_host_node import NodeHost
@@ -193,6 +193,46 @@ async def test_a_host_without_its_subscription_finds_work_by_looking(
             created = await elsewhere.dispatch(CreateRun("w", 1))
             run = await wait_for_run(elsewhere, created.run_id, timeout="10s")
             assert run.output == 1
+
+
+@pytest.mark.guarantee("redis.dead-subscriptions-are-found-out")
+@pytest.mark.parametrize("how", ["cut", "swallowed"])
+async def test_a_signal_reaches_a_run_whose_host_has_no_subscription(
+    server_url: str,
+    redis_prefix: str,
+    redis: Any,
+    open_flows: OpenFlows,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+) -> None:
+    monkeypatch.setattr(listening, "_QUIET", 60.0)
+    monkeypatch.setattr(listening, "_FIRST_PAUSE", 60.0)
+
+    async def wait(ctx: StageContext[int]) -> int:
+        return await ctx.step.wait_for_signal("go", timeout="10m", returns=int)
+
+    waiting = define_workflow("waits", input=int).pipe(define_stage("s", wait, input=int, output=int)).build()
+    place = urlsplit(server_url)
+    assert place.hostname is not None
+    assert place.port is not None
+    async with open_proxy(place.hostname, place.port) as proxy:
+        through = (
+            f"redis://127.0.0.1:{proxy.port}{place.path}?namespace={redis_prefix}&client_name={redis_prefix}"
+        )
+        kernel = await open_flows(waiting, job_transport=through)
+        elsewhere = await open_flows(waiting)
+        async with NodeHost(kernel, poll_interval="300ms", orchestration_interval="1s") as host:
+            await eventually(lambda: host.stats().notifications)
+            run_id = (await elsewhere.dispatch(CreateRun("waits", 1))).run_id
+            await eventually(lambda: host.stats().suspended == 1)
+            if how == "cut":
+                assert await cut_subscriptions(redis, redis_prefix) == 1
+            else:
+                assert proxy.swallow(b"SUBSCRIBE") == 1
+            await elsewhere.dispatch(SignalStep(run_id, "s", "go", payload=7))
+            run = await wait_for_run(elsewhere, run_id, timeout="10s")
+            assert run.output == 7
 
 
 async def test_nobody_is_asked_in_vain_while_the_server_is_gone(

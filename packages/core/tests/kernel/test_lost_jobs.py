@@ -46,6 +46,16 @@ class Forgetful(InMemoryJobTransport):
         assert await self.delete_by_run_and_stages(run_id, stage_ids) == len(stage_ids)
         self.losses += 1
 
+    async def go_back(self, run_id: str, known: str) -> None:
+        [job] = await self.get_jobs_by_run(run_id)
+        if known == "completed":
+            await self.complete(job.id)
+        else:
+            await self.suspend(job.id, job.created_at)
+            if known == "cancelled":
+                assert await self.cancel_by_run(run_id) == 1
+        self.losses += 1
+
     async def possible_losses(self) -> str | None:
         return None if self.losses == self.replaced else str(self.losses)
 
@@ -134,6 +144,84 @@ async def test_the_stage_of_a_worker_that_lost_its_job_is_begun_anew_once_the_wo
     clock.advance(OWNERS_LEARN_WITHIN)
     assert await transport.depth() == 1
     assert (await finish(kernel, run_id)).status is Status.COMPLETED
+
+
+async def handed_back(kernel: Kernel, start_run: StartRun, take_job: TakeJob, clock: FakeClock) -> str:
+    """A run whose stage has slept and has a job again."""
+    run_id = await start_run(kernel)
+    job = await take_job(kernel)
+    assert (await run_job(kernel, job)).outcome == "suspended"
+    clock.advance(timedelta(days=31))
+    assert (await kernel.dispatch(PollSuspendedStages())).resumed == 1
+    return run_id
+
+
+@pytest.mark.guarantee("kernel.lost-jobs-come-within-a-tick")
+@pytest.mark.parametrize("is_running", [False, True])
+@pytest.mark.parametrize("known", ["suspended", "completed", "cancelled"])
+async def test_a_job_that_is_as_it_was_before_is_lost_too(
+    make_kernel: MakeKernel,
+    flow_of: FlowOf,
+    transport: Forgetful,
+    start_run: StartRun,
+    take_job: TakeJob,
+    clock: FakeClock,
+    finish: Finish,
+    known: str,
+    is_running: bool,
+) -> None:
+    """A replica that took over, or a log that ends too early, knows an older state of it."""
+    kernel = make_kernel(flow_of(nap, echo))
+    run_id = await handed_back(kernel, start_run, take_job, clock)
+    if is_running:
+        await begin(kernel, run_id)
+    await transport.go_back(run_id, known)
+    assert await transport.depth() == 0
+    assert await kernel.dispatch(EnqueueOwedJobs()) == EnqueueOwedJobsResult(1)
+    if is_running:
+        assert await transport.depth() == 0, "its worker may not have learnt it yet"
+        clock.advance(OWNERS_LEARN_WITHIN)
+    assert await transport.depth() == 1
+    assert await kernel.dispatch(EnqueueOwedJobs()) == NOTHING
+    assert (await finish(kernel, run_id)).status is Status.COMPLETED
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+async def test_a_run_whose_job_is_as_it_was_before_is_not_given_up(
+    make_kernel: MakeKernel,
+    flow_of: FlowOf,
+    transport: Forgetful,
+    start_run: StartRun,
+    take_job: TakeJob,
+    clock: FakeClock,
+    finish: Finish,
+    is_running: bool,
+) -> None:
+    kernel = make_kernel(flow_of(nap, echo))
+    run_id = await handed_back(kernel, start_run, take_job, clock)
+    if is_running:
+        await begin(kernel, run_id)
+    await transport.go_back(run_id, "suspended")
+    await transport.losses_replaced(str(transport.losses))
+    clock.advance(timedelta(hours=1))
+    assert await kernel.dispatch(ReapStuckRuns("10m")) == ReapStuckRunsResult(0, 0, 0, 1)
+    assert (await finish(kernel, run_id)).status is Status.COMPLETED
+
+
+async def test_stages_that_wait_for_a_signal_or_a_time_are_left_alone(
+    make_kernel: MakeKernel, flow_of: FlowOf, transport: Forgetful, start_run: StartRun, take_job: TakeJob
+) -> None:
+    async def patient(ctx: StageContext[Any]) -> Any:
+        return await ctx.step.wait_for_signal("go", timeout="3d")
+
+    for body in (patient, nap):
+        kernel = make_kernel(flow_of(body))
+        run_id = await start_run(kernel)
+        assert (await run_job(kernel, await take_job(kernel))).outcome == "suspended"
+        transport.losses += 1
+        before = await transport.get_jobs_by_run(run_id)
+        assert await kernel.dispatch(EnqueueOwedJobs()) == NOTHING
+        assert await transport.get_jobs_by_run(run_id) == before
 
 
 async def test_a_run_that_had_to_move_on_when_its_worker_and_its_job_were_lost_moves_on(

@@ -1,7 +1,7 @@
 """Giving stages a job again whose job the transport has lost."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final, cast
@@ -38,15 +38,17 @@ async def replace_lost_jobs(ports: KernelPorts) -> int:
         return 0
     replaced = 0
     async for run_ids in _running_runs(ports):
-        jobless = list[StoredStage]()
+        jobless, left_behind = list[StoredStage](), set[str]()
         for run_id in run_ids:
             stages = await ports.persistence.get_stages_by_run(run_id)
-            jobs = {job.stage_id for job in await ports.job_transport.get_jobs_by_run(run_id)}
-            jobless += stages_without_a_job(stages, jobs)
+            jobs = {job.stage_id: job for job in await ports.job_transport.get_jobs_by_run(run_id)}
+            found = stages_without_a_job(stages, jobs)
+            jobless += found
+            left_behind |= {stage.id for stage in found if stage.stage_id in jobs}
             if stages and not any(stage.status in ACTIVE_STAGE_STATUSES for stage in stages):
                 await _move_on(ports, run_id)
         if jobless:
-            replaced += await in_transaction(ports, _replacing(jobless))
+            replaced += await in_transaction(ports, _replacing(jobless, left_behind))
     await transport.losses_replaced(losses)
     return replaced
 
@@ -79,8 +81,15 @@ async def _move_on(ports: KernelPorts, run_id: str) -> None:
         _log.warning("run %s can't be moved on yet: %s", run_id, error)
 
 
-def _replacing(jobless: Sequence[StoredStage]) -> Callable[[UnitOfWork], Awaitable[int]]:
-    """Enqueue the jobs of stages in which nothing has changed since they were found."""
+def _replacing(
+    jobless: Sequence[StoredStage], left_behind: Collection[str]
+) -> Callable[[UnitOfWork], Awaitable[int]]:
+    """Enqueue the jobs of stages in which nothing has changed since they were found.
+
+    Args:
+        jobless: The stages.
+        left_behind: The ids of those that have a job as it was before.
+    """
     found = {(stage.id, stage.version) for stage in jobless}
 
     async def work(unit: UnitOfWork) -> int:
@@ -88,7 +97,7 @@ def _replacing(jobless: Sequence[StoredStage]) -> Callable[[UnitOfWork], Awaitab
         for loaded in await unit.tx.load_runs({stage.run_id for stage in jobless}, lock=True):
             if loaded.run.status is Status.RUNNING:
                 unchanged = [stage for stage in loaded.stages if (stage.id, stage.version) in found]
-                replaced += await _replace(unit, loaded.run, unchanged)
+                replaced += await _replace(unit, loaded.run, unchanged, left_behind)
         if replaced:
             unit.notify("jobs")
         return replaced
@@ -96,7 +105,9 @@ def _replacing(jobless: Sequence[StoredStage]) -> Callable[[UnitOfWork], Awaitab
     return work
 
 
-async def _replace(unit: UnitOfWork, run: RunRecord, jobless: Sequence[StoredStage]) -> int:
+async def _replace(
+    unit: UnitOfWork, run: RunRecord, jobless: Sequence[StoredStage], left_behind: Collection[str]
+) -> int:
     workflow = await unit.ports.served_workflow(run, unit.tx)
     replaced = 0
     for stage in jobless:
@@ -107,6 +118,9 @@ async def _replace(unit: UnitOfWork, run: RunRecord, jobless: Sequence[StoredSta
             job = job_for(unit, run, workflow.stage(stage.stage_id))
             if stage.status is Status.RUNNING:
                 job = replace(job, due_at=unit.now + OWNERS_LEARN_WITHIN)
-            unit.resume(job, stage_record_id=stage.id, version=stage.version)
+            # A job that sleeps would be woken at once, and is replaced by one that waits for the owner.
+            is_replaced = stage.status is Status.RUNNING and stage.id in left_behind
+            make = unit.enqueue if is_replaced else unit.resume
+            make(job, stage_record_id=stage.id, version=stage.version)
             replaced += 1
     return replaced

@@ -1,9 +1,9 @@
 """Whether a run that nothing has changed for long can still be moved by anything."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from stagewright.records import JobRecord, StoredStage
 from stagewright.status import ACTIVE_STAGE_STATUSES, Status
@@ -50,6 +50,9 @@ class GiveUp:
     """Nothing is left that could move it."""
 
 
+_LEFT_BEHIND: Final = frozenset({Status.SUSPENDED, Status.COMPLETED, Status.CANCELLED})
+"""What a job is whose stage goes on all the same: the transport forgot what came after."""
+
 Standstill: TypeAlias = Keep | Enqueue | FailLost | MoveOn | GiveUp
 
 
@@ -66,7 +69,8 @@ def judge_standstill(
         stages: The run's stages.
         jobs: Its jobs by stage id.
         alive_since: A worker that renewed its lease after this is alive.
-        may_lose_jobs: Whether a stage that is RUNNING without any job had one that was lost.
+        may_lose_jobs: Whether a stage that is RUNNING without a job, or with one that says otherwise, had one that was
+            lost.
     """
     active = [stage for stage in stages if stage.status in ACTIVE_STAGE_STATUSES]
     if not active:
@@ -79,7 +83,7 @@ def judge_standstill(
         stage
         for stage in active
         if (_wants_a_job(stage) and not _has_job(jobs.get(stage.stage_id)))
-        or (may_lose_jobs and stage.status is Status.RUNNING and stage.stage_id not in jobs)
+        or (may_lose_jobs and stage.status is Status.RUNNING and _is_lost(jobs.get(stage.stage_id)))
     )
     if jobless:
         return Enqueue(jobless)
@@ -89,18 +93,18 @@ def judge_standstill(
 
 
 def stages_without_a_job(
-    stages: Sequence[StoredStage], stage_ids_with_jobs: Collection[str]
+    stages: Sequence[StoredStage], jobs: Mapping[str, JobRecord]
 ) -> tuple[StoredStage, ...]:
     """The stages whose job was given to the transport, which has it no longer, and which can't go on without.
 
     Args:
         stages: The stages of a run.
-        stage_ids_with_jobs: For which stages the transport has a job, whatever its state.
+        jobs: The jobs that the transport has for them by stage id, read after the stages.
     """
     return tuple(
         stage
         for stage in stages
-        if stage.stage_id not in stage_ids_with_jobs
+        if _is_lost(jobs.get(stage.stage_id))
         and stage.job_enqueued_at is not None
         and (_wants_a_job(stage) or stage.status is Status.RUNNING)
     )
@@ -112,6 +116,11 @@ def _wants_a_job(stage: StoredStage) -> bool:
 
 def _has_job(job: JobRecord | None) -> bool:
     return job is not None and job.status in (Status.PENDING, Status.RUNNING)
+
+
+def _is_lost(job: JobRecord | None) -> bool:
+    """Whether a stage that is PENDING or RUNNING had another job; one that is FAILED may have failed just now."""
+    return job is None or job.status in _LEFT_BEHIND
 
 
 def _moves(stage: StoredStage, job: JobRecord | None, alive_since: datetime) -> bool:
