@@ -258,6 +258,14 @@ async def test_a_blob_that_is_replaced_or_removed_while_it_is_read_is_noticed(
             await reader.read()
 
 
+async def test_a_range_of_another_length_is_not_taken_for_it(behind: S3BlobStore, proxy: FaultyHttp) -> None:
+    await behind.put("k", b"0123456789")
+    proxy.expect(Fault(method="GET", status=200, body=b"0123456789 and more"))
+    with pytest.raises(BlobStoreUnavailableError, match="19 bytes came of 10"):
+        await read_all(behind, "k")
+    assert await read_all(behind, "k") == b"0123456789"
+
+
 async def test_of_many_deletes_those_that_fail_in_passing_are_repeated(
     behind: S3BlobStore, proxy: FaultyHttp
 ) -> None:

@@ -152,13 +152,17 @@ class Bucket:
         wanted = f"bytes={start}-{start + size - 1}"
         with doing.translated():
             try:
-                return self._read_through(
+                data = self._read_through(
                     lambda: self.client.get_object(**self._existing(key), Range=wanted, IfMatch=found.etag)
                 )
             except ClientError as error:
                 if status_of(error) == 412:
                     raise doing.unavailable("it was replaced while it was read; read it again") from error
                 raise
+        if len(data) != size:
+            # Some services send all of an object, whatever range they are asked for.
+            raise doing.unavailable(f"{len(data)} bytes came of {size}; read it again")
+        return data
 
     def delete(self, key: str) -> None:
         """Remove an object, if there is one."""
