@@ -19,7 +19,8 @@ from stagewright.errors import (
     BlobStoreUnavailableError,
     TransientError,
 )
-from stagewright_blob_s3 import S3BlobStore
+from stagewright_blob_s3 import S3BlobStore, blob_store
+from stagewright_blob_s3.bucket import DELETED_AT_ONCE
 from stagewright_test_support.faulty_http import Fault, FaultyHttp, open_faulty_http
 from stagewright_test_support.servers.launch import free_port
 
@@ -280,6 +281,19 @@ async def test_of_many_deletes_those_that_fail_in_passing_are_repeated(
     proxy.expect(Fault(method="POST", within="delete", status=200, body=denied.encode()))
     with pytest.raises(BlobAccessDeniedError, match="'a': AccessDenied"):
         await behind.delete_many(["a", "b"])
+
+
+async def test_more_deletes_than_a_call_takes_are_several_calls(
+    behind: S3BlobStore, proxy: FaultyHttp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert DELETED_AT_ONCE == 1_000, "what S3 takes"
+    monkeypatch.setattr(blob_store, "DELETED_AT_ONCE", 2)
+    keys = ["a", "b", "c", "d", "e"]
+    for key in keys:
+        await behind.put(key, b"1")
+    await behind.delete_many([*keys, "none"])
+    assert await list_all(behind) == []
+    assert len([one for one in proxy.seen if one.method == "POST" and "delete" in one.path]) == 3
 
 
 async def test_a_listing_that_is_cut_off_is_an_error(behind: S3BlobStore, proxy: FaultyHttp) -> None:
