@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Collection
+from datetime import timedelta
 from typing import Final
 
 from stagewright.commands import ExecuteJobResult
@@ -51,6 +52,7 @@ class Executions:
         self._lock = threading.Lock()
         self._tasks: dict[JobExecution, asyncio.Task[ExecuteJobResult | None]] = {}
         self._loner: JobExecution | None = None
+        self._unrecorded = BackOff()
 
     @property
     def current(self) -> tuple[JobExecution, ...]:
@@ -103,13 +105,17 @@ class Executions:
         try:
             if execution is self._loner and not await self._is_its_turn(execution):
                 return await execution.turn_down()
-            return await execution.run()
+            result = await execution.run()
         except TransientError as error:
             _log.warning("the outcome of %s could not be recorded: %s", execution, describe_exception(error))
-            await self._hand_back(execution)
+            # A body whose outcome can't be recorded must not be repeated as fast as it fails.
+            await self._hand_back(execution, pause=timedelta(seconds=self._unrecorded.failed()))
         except Exception:
             # Nothing is known about the outcome, or the executor failed: the lease brings the job to somebody else.
             _log.exception("%s could not be executed; its lease brings it to another worker", execution)
+        else:
+            self._unrecorded.succeeded()
+            return result
         return None
 
     async def _is_its_turn(self, execution: JobExecution) -> bool:
@@ -139,16 +145,16 @@ class Executions:
     def _others(self, execution: JobExecution) -> list["asyncio.Task[ExecuteJobResult | None]"]:
         return [task for other, task in self._tasks.items() if other is not execution and not task.done()]
 
-    async def _hand_back(self, execution: JobExecution) -> None:
+    async def _hand_back(self, execution: JobExecution, *, pause: timedelta) -> None:
         """Hand a job back as soon as the store can be reached, while its lease may still hold."""
         backoff = BackOff()
         loop = asyncio.get_running_loop()
         until = loop.time() + self._settings.stale_lease_threshold.total_seconds()
-        while not await hand_back(self._kernel, execution.job):
-            pause = backoff.failed()
-            if execution.abort.is_set or loop.time() + pause > until:
+        while not await hand_back(self._kernel, execution.job, pause=pause):
+            wait = backoff.failed()
+            if execution.abort.is_set or loop.time() + wait > until:
                 return
-            await asyncio.sleep(pause)
+            await asyncio.sleep(wait)
 
     def _count(self, result: ExecuteJobResult | None) -> None:
         match result:

@@ -16,6 +16,7 @@ __all__ = [
     "InvalidBlobKeyError",
     "NoKnownRunError",
     "OutcomeUnknownError",
+    "OutputNotStoredError",
     "PersistenceUnavailableError",
     "RecordNotFoundError",
     "SessionRefusedError",
@@ -240,6 +241,28 @@ class NoKnownRunError(StagewrightError):
         return (
             f"the blob store has blobs of {self.runs} runs and the database has none of these runs, so nothing was "
             "deleted; check that they belong together, and if they do, allow it by `all_unknown=True` or --all-unknown"
+        )
+
+
+@dataclass(eq=False)
+class OutputNotStoredError(StagewrightError):
+    """A body has returned, and the blob store didn't take its output or one of its artifacts.
+
+    Attributes:
+        stage_id: The stage.
+        problem: What the store said.
+        retryable: Whether another attempt of the stage may help; it doesn't where the store refuses until somebody
+            changes something.
+    """
+
+    stage_id: str
+    problem: str
+    retryable: bool
+
+    def __str__(self) -> str:
+        return (
+            f"what stage {self.stage_id!r} returned can't be kept in the blob store: {self.problem}; an output below "
+            "the spill threshold needs no blob store"
         )
 
 

@@ -74,15 +74,21 @@ async def give_up(kernel: Kernel, job: DequeuedJob, why: str) -> None:
     await kernel.ports.job_transport.fail(job.job_id, why, retry=False, fence=job.fence)
 
 
-async def hand_back(kernel: Kernel, job: DequeuedJob) -> bool:
-    """Give up a job whose execution was cut off: it is claimable at once, other hosts are told, no budget is spent.
+async def hand_back(kernel: Kernel, job: DequeuedJob, *, pause: timedelta = timedelta(0)) -> bool:
+    """Give up a job whose execution was cut off: it is claimable again, other hosts are told, no budget is spent.
+
+    Args:
+        kernel: The kernel.
+        job: The job, as `ClaimJobs` gave it.
+        pause: After how long it is claimable.
 
     Returns:
         Whether that was possible; if not, the end of the job's lease does it.
     """
     now = kernel.ports.clock.now()
     try:
-        await kernel.ports.job_transport.defer(job.job_id, now, "handed back by its worker", job.fence)
+        due_at = add_within_calendar(now, pause)
+        await kernel.ports.job_transport.defer(job.job_id, due_at, "handed back by its worker", job.fence)
     except Exception:  # the job's lease does the same, later
         _log.warning(
             "job %s could not be handed back; it waits for its lease to end", job.job_id, exc_info=True

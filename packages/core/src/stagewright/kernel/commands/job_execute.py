@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
@@ -11,6 +11,7 @@ from pydantic import AfterValidator
 from stagewright.definitions import AbortSignal, Stage, Workflow
 from stagewright.errors import (
     InvalidCommandError,
+    OutputNotStoredError,
     Problem,
     RunNotFoundError,
     RunNotRunningError,
@@ -284,7 +285,13 @@ async def _record(
     """Phase 3: the outcome and all that follows from it, or nothing."""
     stored: StoredOutput | None = None
     if isinstance(outcome.ending, BodyReturned):
-        stored = await store_output(ports, execution, outcome.ending)
+        try:
+            stored = await store_output(ports, execution, outcome.ending)
+        except OutputNotStoredError as error:
+            # It spends an attempt, so that a store that takes nothing doesn't have a body repeated without an end.
+            described = describe_exception(error, code="OUTPUT_NOT_STORED", stage_id=execution.stage.id)
+            ending = BodyFailed(error=described, retryable=error.retryable)
+            outcome = replace(outcome, ending=ending)
 
     # What hasn't changed since the claim needs no look under a lock; only the first try takes that chance.
     known = [execution.loaded] if is_alone(execution, outcome) else []
