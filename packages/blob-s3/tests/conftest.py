@@ -1,23 +1,16 @@
 """Buckets on two emulators, reached with the keys of a user who may do anything in S3."""
 
-import json
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
-import boto3  # type: ignore[import-untyped]  # it has no types of its own
 import pytest
 import pytest_asyncio
 
 from stagewright_blob_s3 import S3BlobStore
-
-_REGION = "us-east-1"
-_ANYTHING = {
-    "Version": "2012-10-17",
-    "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}],
-}
+from stagewright_test_support.buckets import s3_session, s3_session_of_a_new_user
 
 
 @dataclass(frozen=True)
@@ -33,24 +26,7 @@ class Service:
 
     def stranger(self, *, policy: dict[str, Any] | None) -> Any:
         """A session with the keys of a new user; None for no policy at all."""
-        return _session_of_a_new_user(self.address, policy)
-
-
-def _session(key: str, secret: str, token: str | None = None) -> Any:
-    return boto3.Session(
-        aws_access_key_id=key, aws_secret_access_key=secret, aws_session_token=token, region_name=_REGION
-    )
-
-
-def _session_of_a_new_user(address: str, policy: dict[str, Any] | None) -> Any:
-    iam = _session("test", "test").client("iam", endpoint_url=address)
-    name = f"user-{uuid.uuid4().hex[:12]}"
-    iam.create_user(UserName=name)
-    keys = iam.create_access_key(UserName=name)["AccessKey"]
-    if policy is not None:
-        iam.put_user_policy(UserName=name, PolicyName="p", PolicyDocument=json.dumps(policy))
-    iam.close()
-    return _session(keys["AccessKeyId"], keys["SecretAccessKey"])
+        return s3_session_of_a_new_user(self.address, policy)
 
 
 def _service(address: str, session: Any) -> Service:
@@ -64,13 +40,13 @@ def _service(address: str, session: Any) -> Service:
 @pytest.fixture(scope="module")
 def ministack(s3_address: str) -> Service:
     """A bucket on the session's ministack."""
-    return _service(s3_address, _session_of_a_new_user(s3_address, _ANYTHING))
+    return _service(s3_address, s3_session_of_a_new_user(s3_address))
 
 
 @pytest.fixture(scope="module")
 def moto(moto_address: str) -> Service:
     """A bucket on the module's moto, which looks at no keys."""
-    return _service(moto_address, _session("test", "test"))
+    return _service(moto_address, s3_session("test", "test"))
 
 
 @pytest.fixture(params=["ministack", pytest.param("moto", marks=pytest.mark.wide)])

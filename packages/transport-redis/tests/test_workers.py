@@ -1,15 +1,11 @@
 """Workers in processes of their own, with their runs in a database and their jobs in Redis."""
 
 import asyncio
-import os
-import signal
 import statistics
-import subprocess
-import sys
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,8 +18,7 @@ from stagewright.commands import CreateRun
 from stagewright.hosting import wait_for_run
 from stagewright.status import Status
 from stagewright.testing import assert_consistent
-
-Eventually = Callable[..., Awaitable[None]]
+from stagewright_test_support.worker_commands import KILLED_SOON_FOUND, WorkerCommands
 
 WORKFLOWS = """
 import asyncio
@@ -71,34 +66,11 @@ def flows(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def effects(tmp_path: Path) -> Callable[[str], Counter[str]]:
-    """`effects(kind)`: how often something of that kind was done, by run."""
-
-    def read(kind: str) -> Counter[str]:
-        file = tmp_path / "effects.txt"
-        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-        return Counter(line.split(" ")[1] for line in lines if line.startswith(f"{kind} "))
-
-    return read
-
-
-@pytest.fixture
-def worker(flows: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """`worker(url, jobs, *options)`: a worker process; it is killed after the test."""
-    started: list[subprocess.Popen[bytes]] = []
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("STAGEWRIGHT_")}
-
-    def start(url: str, jobs: str, *options: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "stagewright.cli", "worker", f"{flows}:flow"]
-        command += ["--url", url, "--job-transport", jobs, *options]
-        with (flows.parent / f"worker-{len(started)}.log").open("wb") as log:
-            started.append(subprocess.Popen(command, cwd=flows.parent, env=inherited, stdout=log, stderr=log))
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
+def workers(flows: Path) -> Iterator[WorkerCommands]:
+    """Worker processes, which are killed after the test."""
+    started = WorkerCommands(f"{flows}:flow", flows.parent)
+    yield started
+    started.kill_all()
 
 
 async def opened(stack: AsyncExitStack, flows: Path, url: str, jobs: str) -> Kernel:
@@ -111,65 +83,54 @@ async def opened(stack: AsyncExitStack, flows: Path, url: str, jobs: str) -> Ker
 @pytest.mark.wide
 @pytest.mark.guarantee("redis.waiters-woken-at-once")
 async def test_an_idle_worker_begins_at_once_what_another_process_creates(
-    flows: Path,
-    sqlite_url: str,
-    url: str,
-    worker: Callable[..., subprocess.Popen[bytes]],
-    effects: Callable[[str], Counter[str]],
-    eventually: Eventually,
+    flows: Path, sqlite_url: str, url: str, workers: WorkerCommands
 ) -> None:
     async with AsyncExitStack() as stack:
         kernel = await opened(stack, flows, sqlite_url, url)
-        worker(sqlite_url, url, "--poll-interval", "60s", "--orchestration-interval", "60s")
-        first = (await kernel.dispatch(CreateRun("flow", 0.0))).run_id
-        await eventually(lambda: effects("begin")[first])
+        seldom = ("--poll-interval", "60s", "--orchestration-interval", "60s")
+        workers.start("--url", sqlite_url, "--job-transport", url, *seldom)
         delays = []
-        for _ in range(10):
+        for _ in range(11):
             began = time.monotonic()
             run_id = (await kernel.dispatch(CreateRun("flow", 0.0))).run_id
-            await eventually(lambda run_id=run_id: effects("begin")[run_id])
+            await workers.until(partial(workers.has_begun, run_id), "the run begins")
             delays.append(time.monotonic() - began)
             await wait_for_run(kernel, run_id, timeout="20s")
-    assert statistics.median(delays) < 0.5, delays
+    # The worker was yet to start when the first one was created.
+    assert statistics.median(delays[1:]) < 0.5, delays
 
 
 @pytest.mark.wide
 @pytest.mark.guarantee("redis.lost-jobs-come-again")
 @pytest.mark.parametrize("loses", ["workers", "workers and the server"])
 async def test_every_run_completes_while_processes_are_killed(
-    flows: Path,
-    postgres_url: str,
-    redis_server: Any,
-    redis_prefix: str,
-    worker: Callable[..., subprocess.Popen[bytes]],
-    effects: Callable[[str], Counter[str]],
-    eventually: Eventually,
-    loses: str,
+    flows: Path, postgres_url: str, redis_server: Any, redis_prefix: str, workers: WorkerCommands, loses: str
 ) -> None:
     server = redis_server()
     jobs = f"{server.url()}?namespace={redis_prefix}"
-    chance, count = Random(loses), 200
-    options = (
-        "--stale-lease-threshold", "3s", "--job-heartbeat-interval", "1s",
-        "--orchestration-interval", "1s", "--poll-interval", "500ms", "--concurrency", "4",
-    )  # fmt: skip
+
+    def start() -> Any:
+        return workers.start("--url", postgres_url, "--job-transport", jobs, *KILLED_SOON_FOUND)
+
+    async def lose_the_server_too(kills: int) -> None:
+        if loses != "workers" and kills % 3 == 0:
+            server.kill()
+            await asyncio.to_thread(server.restart)
+
     async with AsyncExitStack() as stack:
         kernel = await opened(stack, flows, postgres_url, jobs)
-        run_ids = [(await kernel.dispatch(CreateRun("flow", 0.05))).run_id for _ in range(count)]
-        running = [worker(postgres_url, jobs, *options) for _ in range(3)]
-        for kills in range(1, 11):
-            # In the middle of their work, and not while they start.
-            await eventually(lambda kills=kills: effects("begin").total() >= 15 * kills, within=60)
-            await asyncio.sleep(chance.uniform(0, 0.2))
-            victim = chance.randrange(len(running))
-            running[victim].send_signal(signal.SIGKILL)
-            running[victim].wait()
-            running[victim] = worker(postgres_url, jobs, *options)
-            if loses != "workers" and kills % 3 == 0:
-                server.kill()
-                await asyncio.to_thread(server.restart)
+        run_ids = [(await kernel.dispatch(CreateRun("flow", 0.05))).run_id for _ in range(200)]
+        await workers.kill_over_and_over(
+            start,
+            [start() for _ in range(3)],
+            Random(loses),
+            times=10,
+            begun_between=15,
+            pause=0.2,
+            and_then=lose_the_server_too,
+        )
         for run_id in run_ids:
             run = await wait_for_run(kernel, run_id, timeout="90s")
             assert (run.status, run.output) == (Status.COMPLETED, run_id)
         await assert_consistent(kernel)
-    assert set(effects("step")) == set(run_ids)
+    assert set(workers.noted("step")) == set(run_ids)
