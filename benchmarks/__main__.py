@@ -24,7 +24,9 @@ from stagewright_test_support.servers.redis_programs import redis_missing
 
 __all__ = ["main"]
 
-_QUICK = Sizes(runs=300, slow_runs=60, steps=300, backlog=1_000, slow_backlog=200, idle=30, imports=2)
+_QUICK = Sizes(
+    runs=300, slow_runs=60, steps=300, backlog=1_000, slow_backlog=200, idle=20, imports=2, steady_rounds=1
+)
 _TINY = Sizes(runs=4, slow_runs=3, steps=5, backlog=6, slow_backlog=4, idle=2, imports=1, slots=2)
 _PEERS = ("dbos", "procrastinate", "pgqueuer", "celery", "dramatiq", "redis", "psycopg", "uvloop")
 

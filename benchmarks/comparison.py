@@ -160,7 +160,8 @@ def compare(
     compared = [RowResult(row, [Result(entry) for entry in row.entries]) for row in rows]
     for number in range(1, rounds + 1):
         for one in compared:
-            for result in one.results:
+            is_enough = one.row.most_rounds is not None and number > one.row.most_rounds
+            for result in () if is_enough else one.results:
                 if result.failure is None:
                     _take(result, number, places, slots, limit)
                     tell(f"round {number}: {one.row.key}: {result.entry.name}: {_told(result, one.row.unit)}")

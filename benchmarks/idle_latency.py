@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,24 +32,24 @@ _WARM_UP = 5
 _SETTLED = 2.0
 
 
-async def measure_latency(url: str, folder: Path, runs: int) -> dict[str, list[float]]:
+async def measure_latency(
+    url: str, folder: Path, runs: int, kinds: Sequence[str] = (FIRST_LINE, COMPLETED)
+) -> dict[str, list[float]]:
     """Create runs one after the other, each when the worker is idle again.
 
     Args:
         url: The database.
         folder: For the worker's log.
         runs: How many of each kind.
+        kinds: What is measured.
 
     Returns:
-        Milliseconds: from `CreateRun` to the first line of the body; of three stages, from `CreateRun` to COMPLETED.
+        Milliseconds, by the kind.
     """
     async with open_kernel([STAMP, CHAIN], url, create_schema=True) as kernel:
         with _worker(url, folder):
             await _warm_up(kernel)
-            return {
-                FIRST_LINE: [await _first_line(kernel) for _ in range(runs)],
-                COMPLETED: [await _completed(kernel) for _ in range(runs)],
-            }
+            return {kind: [await _MEASURES[kind](kernel) for _ in range(runs)] for kind in kinds}
 
 
 async def measure_resident(url: str, folder: Path) -> float:
@@ -103,6 +103,12 @@ async def _completed(kernel: Kernel) -> float:
     await asyncio.sleep(_PAUSE)
     assert run.completed_at is not None
     return (run.completed_at - began).total_seconds() * 1e3
+
+
+_MEASURES: Mapping[str, Callable[[Kernel], Awaitable[float]]] = {
+    FIRST_LINE: _first_line,
+    COMPLETED: _completed,
+}
 
 
 def _row(database: str, what: str, figures: Sequence[float]) -> str:

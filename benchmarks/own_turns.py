@@ -186,7 +186,7 @@ def idle_three_stages(request: Request) -> Figures:
 
 
 def _idle(request: Request, what: str) -> Figures:
-    measured = asyncio.run(measure_latency(request.url, Path(request.folder), request.size))
+    measured = asyncio.run(measure_latency(request.url, Path(request.folder), request.size, [what]))
     return Figures(samples=tuple(measured[what]))
 
 
