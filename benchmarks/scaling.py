@@ -129,7 +129,13 @@ def _row(key: str, title: str, cases: Sequence[Case]) -> Row:
 
 
 def measure_scaling(
-    server: PostgresServer, folder: Path, sizes: ScalingSizes, *, limit: float, tell: Callable[[str], None]
+    server: PostgresServer,
+    folder: Path,
+    sizes: ScalingSizes,
+    *,
+    limit: float,
+    tell: Callable[[str], None],
+    keys: Sequence[str] | None = None,
 ) -> list[RowResult]:
     """Give every case its turn in each round, row by row.
 
@@ -139,9 +145,12 @@ def measure_scaling(
         sizes: How much.
         limit: How many seconds a turn may take.
         tell: Is told of each turn.
+        keys: Which rows; all, if it isn't told.
     """
     measured = []
     for row, cases in cases_of(sizes):
+        if keys is not None and row.key not in keys:
+            continue
         results = [Result(case.entry) for case in cases]
         kept: dict[int, str] = {}
         for number in range(1, sizes.rounds + 1):
@@ -185,12 +194,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     sizes = _QUICK if options.quick else ScalingSizes()
     sizes = replace(sizes, rounds=options.rounds or sizes.rounds)
+    keys = None if options.rows is None else options.rows.split(",")
     load = os.getloadavg()[0]
     with (
         tempfile.TemporaryDirectory(prefix="stagewright-bench-") as folder,
         PostgresServer.start(durable=True) as server,
     ):
-        rows = measure_scaling(server, Path(folder), sizes, limit=options.limit, tell=_tell)
+        rows = measure_scaling(server, Path(folder), sizes, limit=options.limit, tell=_tell, keys=keys)
         version = asyncio.run(_version_of(server.address))
     facts = machine_facts(database_facts(postgres=version), RUN_DISTRIBUTIONS)
     facts["load"] = f"{load:.1f} when it began, {facts['load']} when it ended"
@@ -216,6 +226,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks.scaling", description="By more processes, and over full tables."
     )
     parser.add_argument("--quick", action="store_true", help="smaller tables and fewer rounds")
+    parser.add_argument("--rows", metavar="KEYS", help="of processes, finished, pending and suspended")
     parser.add_argument("--rounds", type=int, metavar="N", help="how often each is measured")
     parser.add_argument("--limit", type=float, default=300, metavar="S", help="seconds that a turn may take")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write every figure to this file as well")
