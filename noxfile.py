@@ -229,7 +229,7 @@ def simulate(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Stagewright, the bare driver and peers in one interleaved run; `-- --quick` in about five minutes.
+    """Stagewright, the bare driver and peers in one interleaved run; with `-- --quick` by smaller turns.
 
     `-- --scaling` measures Stagewright alone, by more processes and over full tables.
     """

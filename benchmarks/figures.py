@@ -62,7 +62,8 @@ class Figures:
     @classmethod
     def from_text(cls, text: str) -> Self:
         told: dict[str, Any] = json.loads(text)
-        return cls(**(told | {"samples": tuple(told["samples"])}))
+        told["samples"] = tuple(told["samples"])
+        return cls(**told)
 
     @property
     def value(self) -> float:
