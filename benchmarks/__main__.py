@@ -108,9 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="Stagewright, the floor and peers, interleaved."
     )
-    parser.add_argument(
-        "--quick", action="store_true", help="smaller turns and fewer rounds"
-    )
+    parser.add_argument("--quick", action="store_true", help="smaller turns and fewer rounds")
     parser.add_argument("--tiny", action="store_true", help="whether it works at all; no measure of anything")
     parser.add_argument("--rows", metavar="KEYS", help="only these, with commas between them")
     parser.add_argument("--without-peers", action="store_true", help="Stagewright and the floor alone")
