@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import nox
+from nox.command import CommandFailed
 
 if sys.version_info < (3, 11):
     sys.exit("Stagewright needs Python 3.11 or later; this is " + sys.version.split()[0])
@@ -26,6 +27,8 @@ EXTRAS = {
 TEST_TOOLS = ["coverage", "hypothesis", "pytest", "pytest-asyncio", "pytest-xdist", "sybil"]
 # The typing tests run the type checkers.
 TYPE_TOOLS = ["basedpyright", "mypy", "nox"]
+# Installed beside everything else for the session of the benchmark alone.
+PEERS = ["celery", "dbos", "dramatiq", "pgqueuer", "procrastinate"]
 LINT_TOOLS = ["import-linter", "ruff"]
 QUICK = "not thorough and not wide and not slow and not soak and not plans"
 
@@ -226,10 +229,36 @@ def simulate(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Throughput, against a floor of the bare driver; arguments after `--` go to `python -m benchmarks`."""
+    """Stagewright, the bare driver and peers in one interleaved run; with `-- --quick` by smaller turns.
+
+    `-- --scaling` measures Stagewright alone, by more processes and over full tables.
+    """
     install_everything(session)
-    figures = HERE / "build" / "bench" / "figures.json"
-    session.run("python", "-m", "benchmarks", f"--json={figures}", *session.posargs)
+    arguments = [one for one in session.posargs if one != "--scaling"]
+    if len(arguments) == len(session.posargs):
+        install_peers(session)
+        module, name = "benchmarks", "comparison"
+    else:
+        module, name = "benchmarks.scaling", "scaling"
+    target = HERE / "build" / "bench" / name
+    session.run("python", "-m", module, f"--json={target}.json", f"--markdown={target}.md", *arguments)
+
+
+def install_peers(session: nox.Session) -> None:
+    """One by one: who can't be installed is named in the tables, and leaves the others be."""
+    for peer in PEERS:
+        try:
+            session.install(*CONSTRAINTS, "-c", "benchmarks/peers.txt", peer)
+        except CommandFailed:
+            session.warn(f"{peer} can't be installed; its lines will say so")
+
+
+@nox.session
+def floor(session: nox.Session) -> None:
+    """Three-stage runs against a floor of the bare driver, with what each sends; arguments go to the benchmark."""
+    install_everything(session)
+    figures = HERE / "build" / "bench" / "floor.json"
+    session.run("python", "-m", "benchmarks.three_stages", f"--json={figures}", *session.posargs)
 
 
 @nox.session

@@ -1,55 +1,121 @@
-"""`python -m benchmarks`: measures, and prints a Markdown table."""
+"""Stagewright, the floor and its peers in one interleaved run: `python -m benchmarks`."""
 
 import argparse
 import asyncio
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from benchmarks.report import as_json, as_markdown
-from benchmarks.three_stage_runs import Settings, measure
+import asyncpg  # type: ignore[import-untyped]  # it ships no types
+from benchmarks.comparison import Places, compare
+from benchmarks.comparison_report import ComparisonReport, as_json, as_markdown
+from benchmarks.entries import Row, Sizes, rows_of
+from benchmarks.machine import RUN_DISTRIBUTIONS, database_facts, machine_facts
 
-from stagewright_test_support.servers import PostgresServer
+from stagewright_test_support.servers import PostgresServer, RedisServer
+from stagewright_test_support.servers.redis_client import ask_redis
+from stagewright_test_support.servers.redis_programs import redis_missing
 
 __all__ = ["main"]
 
-_QUICK = Settings(runs=150, sqlite_runs=30, rounds=3)
+_QUICK = Sizes(
+    runs=300, slow_runs=60, steps=300, backlog=1_000, slow_backlog=200, idle=20, imports=2, steady_rounds=1
+)
+_TINY = Sizes(runs=4, slow_runs=3, steps=5, backlog=6, slow_backlog=4, idle=2, imports=1, slots=2)
+_PEERS = ("dbos", "procrastinate", "pgqueuer", "celery", "dramatiq", "redis", "psycopg", "uvloop")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures as the arguments say."""
+    """Measures as the arguments say, prints Markdown, and writes it and JSON where it is told."""
     options = _parser().parse_args(arguments)
-    settings = _QUICK if options.quick else Settings()
-    given = {
-        name: value
-        for name in ("runs", "sqlite_runs", "rounds", "slots")
-        if (value := getattr(options, name))
-    }
-    settings = replace(settings, **given)
-    with (
-        tempfile.TemporaryDirectory(prefix="stagewright-bench-") as folder,
-        PostgresServer.start(durable=True) as server,
-    ):
-        report = asyncio.run(measure(server, Path(folder), settings, _tell))
-    print(as_markdown(report))
-    if options.json is not None:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(as_json(report), indent=2) + "\n", encoding="utf-8")
+    sizes = _TINY if options.tiny else _QUICK if options.quick else Sizes()
+    rounds = options.rounds or (2 if options.quick else 1 if options.tiny else 5)
+    rows = _chosen(rows_of(sizes), options.rows, without_peers=options.without_peers)
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(prefix="stagewright-bench-") as folder, ExitStack() as started:
+        postgres, redis = _servers_for(rows, started)
+        places = Places(postgres, redis, Path(folder))
+        compared = compare(rows, places, rounds=rounds, slots=sizes.slots, limit=options.limit, tell=_tell)
+        servers = _told_of(postgres, redis)
+    facts = machine_facts(servers, [*RUN_DISTRIBUTIONS, *filter(_is_here, _PEERS)])
+    facts["load"] = f"{load:.1f} when it began, {facts['load']} when it ended"
+    report = ComparisonReport(compared, {"rounds": rounds} | asdict(sizes), facts)
+    _write(report, options.json, options.markdown)
+
+
+def _servers_for(rows: Sequence[Row], started: ExitStack) -> tuple[PostgresServer | None, RedisServer | None]:
+    needed = {entry.place for row in rows for entry in row.entries}
+    postgres = redis = None
+    if "postgresql" in needed:
+        postgres = started.enter_context(PostgresServer.start(durable=True))
+    if "redis" in needed and redis_missing("valkey") is None:
+        redis = started.enter_context(RedisServer.start("valkey"))
+    return postgres, redis
+
+
+def _told_of(postgres: PostgresServer | None, redis: RedisServer | None) -> dict[str, str]:
+    number = "not started" if postgres is None else asyncio.run(_version_of(postgres.address))
+    told = database_facts(postgres=number)
+    if redis is not None:
+        answer = ask_redis(redis.port, "INFO", "server")
+        number = answer.get("valkey_version", "unknown") if isinstance(answer, dict) else "unknown"
+        told["valkey"] = f"{number}, keeps nothing"
+    return told
+
+
+def _chosen(rows: Sequence[Row], keys: str | None, *, without_peers: bool) -> list[Row]:
+    wanted = {row.key for row in rows} if keys is None else set(keys.split(","))
+    unknown = wanted - {row.key for row in rows}
+    if unknown:
+        known = ", ".join(row.key for row in rows)
+        raise SystemExit(f"--rows: there is no {', '.join(sorted(unknown))}; there are {known}")
+    chosen = [row for row in rows if row.key in wanted]
+    return [row.without_peers() for row in chosen] if without_peers else chosen
+
+
+def _is_here(distribution: str) -> bool:
+    try:
+        version(distribution)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+async def _version_of(url: str) -> str:
+    connection = await asyncpg.connect(url)
+    try:
+        return str(await connection.fetchval("SHOW server_version"))
+    finally:
+        await connection.close()
+
+
+def _write(report: ComparisonReport, figures: Path | None, page: Path | None) -> None:
+    told = as_markdown(report)
+    print(told)
+    for path, text in ((figures, json.dumps(as_json(report), indent=2)), (page, told)):
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{text}\n", encoding="utf-8")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Three-stage runs, create to COMPLETED."
+        prog="python -m benchmarks", description="Stagewright, the floor and peers, interleaved."
     )
-    parser.add_argument("--quick", action="store_true", help="fewer runs and rounds, in under two minutes")
+    parser.add_argument("--quick", action="store_true", help="smaller turns and fewer rounds")
+    parser.add_argument("--tiny", action="store_true", help="whether it works at all; no measure of anything")
+    parser.add_argument("--rows", metavar="KEYS", help="only these, with commas between them")
+    parser.add_argument("--without-peers", action="store_true", help="Stagewright and the floor alone")
+    parser.add_argument("--rounds", type=int, metavar="N", help="how often each has its turn")
+    parser.add_argument("--limit", type=float, default=300, metavar="S", help="seconds that a turn may take")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write every figure to this file as well")
-    parser.add_argument("--runs", type=int, metavar="N", help="runs a round on PostgreSQL")
-    parser.add_argument("--sqlite-runs", type=int, metavar="N", help="runs a round on SQLite")
-    parser.add_argument("--rounds", type=int, metavar="N", help="how often each is measured")
-    parser.add_argument("--slots", type=int, metavar="N", help="jobs executed at a time")
+    parser.add_argument("--markdown", type=Path, metavar="PATH", help="write the tables to this file as well")
     return parser
 
 

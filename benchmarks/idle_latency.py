@@ -5,10 +5,12 @@ import asyncio
 import os
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.idle_worker import CHAIN, STAMP
@@ -19,43 +21,69 @@ from stagewright.hosting import wait_for_run
 from stagewright_test_support.servers import PostgresServer
 from stagewright_test_support.servers.launch import launch
 
-__all__ = ["main", "measure_latency"]
+__all__ = ["COMPLETED", "FIRST_LINE", "main", "measure_latency", "measure_resident"]
+
+FIRST_LINE = "CreateRun to the first line of the body"
+COMPLETED = "three stages, CreateRun to COMPLETED"
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PAUSE = 0.05
 _WARM_UP = 5
+_SETTLED = 2.0
 
 
-async def measure_latency(url: str, folder: Path, runs: int) -> dict[str, list[float]]:
+async def measure_latency(
+    url: str, folder: Path, runs: int, kinds: Sequence[str] = (FIRST_LINE, COMPLETED)
+) -> dict[str, list[float]]:
     """Create runs one after the other, each when the worker is idle again.
 
     Args:
         url: The database.
         folder: For the worker's log.
         runs: How many of each kind.
+        kinds: What is measured.
 
     Returns:
-        Milliseconds: from `CreateRun` to the first line of the body; of three stages, from `CreateRun` to COMPLETED.
+        Milliseconds, by the kind.
     """
     async with open_kernel([STAMP, CHAIN], url, create_schema=True) as kernel:
-        worker = launch(
-            [sys.executable, "-m", "benchmarks.idle_worker", url],
-            log=folder / "worker.log",
-            account=None,
-            farewell=signal.SIGKILL,
-            environment=dict(os.environ) | {"PYTHONPATH": str(_ROOT)},
-        )
-        try:
-            for _ in range(_WARM_UP):
-                await _first_line(kernel)
-                await _completed(kernel)
-            return {
-                "CreateRun to the first line of the body": [await _first_line(kernel) for _ in range(runs)],
-                "three stages, CreateRun to COMPLETED": [await _completed(kernel) for _ in range(runs)],
-            }
-        finally:
-            worker.terminate()
-            worker.wait()
+        with _worker(url, folder):
+            await _warm_up(kernel)
+            return {kind: [await _MEASURES[kind](kernel) for _ in range(runs)] for kind in kinds}
+
+
+async def measure_resident(url: str, folder: Path) -> float:
+    """The resident memory, in MB, of a worker that has done a few runs and is idle again."""
+    async with open_kernel([STAMP, CHAIN], url, create_schema=True) as kernel:
+        with _worker(url, folder) as process:
+            await _warm_up(kernel)
+            await asyncio.sleep(_SETTLED)
+            told = await asyncio.to_thread(
+                subprocess.check_output, ["ps", "-o", "rss=", "-p", str(process)], text=True
+            )
+    return int(told) * 1024 / 1e6
+
+
+@contextmanager
+def _worker(url: str, folder: Path) -> Iterator[int]:
+    worker = launch(
+        [sys.executable, "-m", "benchmarks.idle_worker", url],
+        log=folder / "worker.log",
+        account=None,
+        farewell=signal.SIGKILL,
+        environment=dict(os.environ) | {"PYTHONPATH": str(_ROOT)},
+    )
+    try:
+        yield worker.pid
+    finally:
+        worker.terminate()
+        worker.wait()
+
+
+async def _warm_up(kernel: Kernel) -> None:
+    for _ in range(_WARM_UP):
+        await _first_line(kernel)
+        await _completed(kernel)
 
 
 async def _first_line(kernel: Kernel) -> float:
@@ -75,6 +103,12 @@ async def _completed(kernel: Kernel) -> float:
     await asyncio.sleep(_PAUSE)
     assert run.completed_at is not None
     return (run.completed_at - began).total_seconds() * 1e3
+
+
+_MEASURES: Mapping[str, Callable[[Kernel], Awaitable[float]]] = {
+    FIRST_LINE: _first_line,
+    COMPLETED: _completed,
+}
 
 
 def _row(database: str, what: str, figures: Sequence[float]) -> str:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
 from typing import Any
 
+from benchmarks.cells import facts_lines, ratio_cell
 from benchmarks.redis_hand_overs import HandOvers
 from benchmarks.redis_rounds import JobEntry, JobResult
 
@@ -55,8 +55,7 @@ def as_markdown(report: RedisReport) -> str:
     """A table of drains and one of idle hand-overs, then how it was measured and on what."""
     lines = [*_DRAINS, *(_drain_line(report, drain) for drain in report.drains), ""]
     lines += [*_HAND_OVERS, *map(_hand_over_line, report.hand_overs), ""]
-    lines += [", ".join(f"{name} {value}" for name, value in report.settings.items()), ""]
-    lines += [f"- {name}: {value}" for name, value in report.facts.items()]
+    lines += facts_lines(report.settings, report.facts)
     return "\n".join(lines)
 
 
@@ -85,16 +84,12 @@ def _drain_line(report: RedisReport, drain: JobResult) -> str:
         drain.entry.name,
         drain.entry.takes,
         f"{drain.jobs_per_second:,.0f} ({slowest:,.0f}–{fastest:,.0f})",
-        _ratio(report.ratios_to_rival(drain)),
-        _ratio(report.ratios_to_floor(drain)),
+        ratio_cell(report.ratios_to_rival(drain)),
+        ratio_cell(report.ratios_to_floor(drain)),
         f"{drain.cpu_ms:.3f}",
         f"{drain.server_cpu_ms:.3f}",
     )
     return f"| {' | '.join(cells)} |"
-
-
-def _ratio(ratios: Sequence[float]) -> str:
-    return f"{median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})" if ratios else ""
 
 
 def _hand_over_line(one: HandOvers) -> str:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from benchmarks.cells import facts_lines, ratio_cell
 from benchmarks.rounds import Result
 from benchmarks.sent_statements import SentStatements
 from benchmarks.three_stage_runs import Report
@@ -17,9 +18,7 @@ _HEAD = (
 def as_markdown(report: Report) -> str:
     """A table with a line for each entry, then how it was measured and on what."""
     lines = [*_HEAD, *(_line(result, report.costs[result.entry.name]) for result in report.results), ""]
-    lines.append(", ".join(f"{name} {value}" for name, value in report.settings.items()))
-    lines.append("")
-    lines.extend(f"- {name}: {value}" for name, value in report.facts.items())
+    lines += facts_lines(report.settings, report.facts)
     return "\n".join(lines)
 
 
@@ -35,16 +34,11 @@ def as_json(report: Report) -> dict[str, Any]:
 
 def _line(result: Result, cost: SentStatements) -> str:
     slowest, fastest = result.spread
-    ratio = (
-        ""
-        if result.ratio is None
-        else f"{result.ratio:.2f} ({min(result.ratios):.2f}–{max(result.ratios):.2f})"
-    )
     cells = (
         result.entry.name,
         "in batches" if result.entry.batched else "one by one",
         f"{result.runs_per_second:.1f} ({slowest:.1f}–{fastest:.1f})",
-        ratio,
+        ratio_cell(result.ratios),
         f"{result.cpu_ms_per_stage:.2f}",
         str(cost.statements),
         str(cost.commits),

@@ -2,10 +2,10 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks.__main__ import main
 from benchmarks.contender import Contender
 from benchmarks.draining import WrongRowsError, drain
 from benchmarks.stagewright_runs import StagewrightRuns, open_stagewright
+from benchmarks.three_stages import main
 
 TINY = ["--runs=6", "--sqlite-runs=3", "--rounds=2", "--slots=2"]
 

@@ -1,0 +1,114 @@
+"""What one turn of a contender gave, as it travels from its process to the one that compares."""
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, Self
+
+__all__ = ["Figures", "Request", "Stopwatch", "family_cpu_seconds"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a contender is asked to do.
+
+    Attributes:
+        url: Where its database or broker is, empty and its own; without one, nothing is needed.
+        folder: For files of its own.
+        size: How many of whatever is counted.
+        slots: How many bodies run at a time.
+        options: What else tells this contender from others of the same function.
+    """
+
+    url: str
+    folder: str
+    size: int
+    slots: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What was measured in one turn: work done in a time, or samples.
+
+    Attributes:
+        done: How many of what is counted.
+        seconds: What they took together.
+        cpu_seconds: Processor time of the contender's processes meanwhile; a database server isn't in it.
+        samples: Single measurements, in the unit of their row.
+        more: Other measurements by name.
+    """
+
+    done: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    samples: tuple[float, ...] = ()
+    more: Mapping[str, float] = field(default_factory=dict)
+
+    def as_text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        told: dict[str, Any] = json.loads(text)
+        told["samples"] = tuple(told["samples"])
+        return cls(**told)
+
+    @property
+    def value(self) -> float:
+        """How many a second; of samples, their median."""
+        return median(self.samples) if self.samples else self.done / self.seconds
+
+    @property
+    def cpu_ms(self) -> float | None:
+        """Processor time for each of what was done."""
+        return 1e3 * self.cpu_seconds / self.done if self.cpu_seconds and self.done else None
+
+
+class Stopwatch:
+    """Begins when it is made."""
+
+    def __init__(self) -> None:
+        self._cpu = family_cpu_seconds()
+        self._began = time.perf_counter()
+
+    def stop(self, done: int, **more: float) -> Figures:
+        """What it took until now."""
+        seconds = time.perf_counter() - self._began
+        return Figures(done, seconds, family_cpu_seconds() - self._cpu, more=more)
+
+
+def family_cpu_seconds() -> float:
+    """Processor time of this process and, on Linux, of its children and theirs."""
+    return time.process_time() + sum(map(_cpu_seconds_of, _descendants(os.getpid())))
+
+
+def _descendants(process: int) -> Iterator[int]:
+    for children in Path(f"/proc/{process}/task").glob("*/children"):
+        try:
+            found = children.read_text(encoding="ascii").split()
+        except OSError:  # it has just ended
+            continue
+        for child in map(int, found):
+            yield child
+            yield from _descendants(child)
+
+
+def _cpu_seconds_of(process: int) -> float:
+    try:
+        told = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
+    except OSError:  # it has just ended
+        return 0.0
+    user, system = told.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,213 @@
+"""DBOS, in its own process, on a system database of its own.
+
+Workflows are called directly where it isn't said that they go through its queue: that is what is quickest with it. Its
+pool holds a connection for each caller, and it logs errors only. Its queue is looked at every 50 ms, not every second,
+and takes whatever waits. Everything else is as it is shipped, notifications included.
+"""
+
+import asyncio
+import importlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from benchmarks.figures import Figures, Request, Stopwatch
+
+__all__ = ["backlog", "steps", "three_steps_async", "three_steps_queued", "three_steps_sync"]
+
+_POOL = 20  # its own default; more where more call
+_PRODUCERS = 4
+_LOOK_AGAIN = 0.02
+_POLLING = 0.05  # of its queue, whose default is a second
+
+
+@contextmanager
+def _launched(request: Request) -> Iterator[tuple[Any, Any]]:
+    dbos: Any = importlib.import_module("dbos")
+    config = {
+        "name": "bench",
+        "system_database_url": request.url,
+        "sys_db_pool_size": max(_POOL, request.slots + 4),
+        "log_level": "ERROR",
+    }
+    dbos.DBOS(config=config)
+    yield dbos.DBOS, dbos
+    dbos.DBOS.destroy()
+
+
+def three_steps_async(request: Request) -> Figures:
+    """Workflows of three steps by coroutines."""
+    with _launched(request) as (dbos, _):
+        step = _async_step(dbos)
+
+        async def three(amount: int) -> int:
+            for _ in range(3):
+                amount = await step(amount)
+            return amount
+
+        workflow = dbos.workflow(name="three")(three)
+        dbos.launch()
+        return asyncio.run(_by_callers(workflow, request))
+
+
+def three_steps_sync(request: Request) -> Figures:
+    """Workflows of three steps by threads."""
+    with _launched(request) as (dbos, _), ThreadPoolExecutor(request.slots) as threads:
+        step = _sync_step(dbos)
+
+        def three(amount: int) -> int:
+            for _ in range(3):
+                amount = step(amount)
+            return amount
+
+        workflow = dbos.workflow(name="three")(three)
+        dbos.launch()
+        list(threads.map(workflow, range(2 * request.slots)))
+        watch = Stopwatch()
+        ended = list(threads.map(workflow, range(request.size)))
+        figures = watch.stop(request.size)
+        assert ended == [number + 3 for number in range(request.size)]
+        return figures
+
+
+def steps(request: Request) -> Figures:
+    """One workflow of so many steps; `way` is `async` or `sync`."""
+    with _launched(request) as (dbos, _):
+        if request.options["way"] == "async":
+            return _steps_async(dbos, request)
+        step = _sync_step(dbos)
+
+        def many(count: int) -> int:
+            return sum(step(number) for number in range(count))
+
+        workflow = dbos.workflow(name="many")(many)
+        dbos.launch()
+        workflow(10)
+        watch = Stopwatch()
+        assert workflow(request.size) == sum(range(request.size + 1))
+        return watch.stop(request.size)
+
+
+def _steps_async(dbos: Any, request: Request) -> Figures:
+    step = _async_step(dbos)
+
+    async def many(count: int) -> int:
+        total = 0
+        for number in range(count):
+            total += await step(number)
+        return total
+
+    workflow = dbos.workflow(name="many")(many)
+
+    async def measure() -> Figures:
+        await workflow(10)
+        watch = Stopwatch()
+        assert await workflow(request.size) == sum(range(request.size + 1))
+        return watch.stop(request.size)
+
+    dbos.launch()
+    return asyncio.run(measure())
+
+
+def backlog(request: Request) -> Figures:
+    """Workflows without a step that wait in its queue when the queue is registered, and so begun to be worked on."""
+    return _queued(request, steps=0, ahead=True)
+
+
+def three_steps_queued(request: Request) -> Figures:
+    """Workflows of three steps that go through its queue, and are enqueued meanwhile."""
+    return _queued(request, steps=3, ahead=False)
+
+
+def _queued(request: Request, *, steps: int, ahead: bool) -> Figures:
+    with _launched(request) as (dbos, module):
+        step, count = _sync_step(dbos), _Countdown()
+
+        def add(amount: int) -> int:
+            for _ in range(steps):
+                amount = step(amount)
+            count.one()
+            return amount
+
+        dbos.workflow(name="add")(add)
+        dbos.launch()
+        client = module.DBOSClient(system_database_url=request.url)
+
+        def enqueue(size: int) -> None:
+            with ThreadPoolExecutor(_PRODUCERS) as threads:
+                list(
+                    threads.map(
+                        partial(client.enqueue, {"queue_name": "bench", "workflow_name": "add"}), range(size)
+                    )
+                )
+
+        count.expect(request.size)
+        if ahead:
+            enqueue(request.size)
+        watch = Stopwatch()
+        dbos.register_queue("bench", polling_interval_sec=_POLLING)
+        if not ahead:
+            enqueue(request.size)
+        count.wait()
+        while (
+            len(client.list_workflows(status="SUCCESS", load_input=False, load_output=False)) < request.size
+        ):
+            time.sleep(_LOOK_AGAIN)
+        figures = watch.stop(request.size)
+        client.destroy()
+        return figures
+
+
+class _Countdown:
+    def __init__(self) -> None:
+        self._left = 0
+        self._lock = threading.Lock()
+        self._reached = threading.Event()
+
+    def expect(self, bodies: int) -> None:
+        self._left = bodies
+
+    def one(self) -> None:
+        with self._lock:
+            self._left -= 1
+            if self._left == 0:
+                self._reached.set()
+
+    def wait(self) -> None:
+        self._reached.wait()
+
+
+def _async_step(dbos: Any) -> Callable[[int], Any]:
+    async def add_one(amount: int) -> int:
+        return amount + 1
+
+    step: Callable[[int], Any] = dbos.step()(add_one)
+    return step
+
+
+def _sync_step(dbos: Any) -> Callable[[int], int]:
+    def add_one(amount: int) -> int:
+        return amount + 1
+
+    step: Callable[[int], int] = dbos.step()(add_one)
+    return step
+
+
+async def _by_callers(workflow: Callable[[int], Any], request: Request) -> Figures:
+    async def call(numbers: range) -> None:
+        for number in numbers:
+            assert await workflow(number) == number + 3
+
+    async def all_of(count: int) -> None:
+        async with asyncio.TaskGroup() as callers:
+            for first in range(request.slots):
+                callers.create_task(call(range(first, count, request.slots)))
+
+    await all_of(2 * request.slots)
+    watch = Stopwatch()
+    await all_of(request.size)
+    return watch.stop(request.size)
