@@ -139,6 +139,11 @@ async def test_in_a_cluster(redis_cluster: Any, redis_prefix: str, opened: Opene
             async for key in one._namespace.client.scan_iter(match=f"*{redis_prefix}{number}*")
         }
         assert len(slots) == 1
-        assert await contents(url) == "1 jobs"
+        # At the same moment, and each by itself.
+        jobs = [a_job() for _ in range(20)]
+        await asyncio.gather(*(one.enqueue_parallel([job]) for job in jobs))
+        taken = await one.dequeue(worker_id="w", limit=30)
+        assert {job.job_id for job in taken} == {job.id for job in jobs}
+        assert await contents(url) == "21 jobs"
         await empty(url)
         assert await contents(url) is None

@@ -2,30 +2,46 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from stagewright.records import DequeuedJob, Fence, JobRecord, NewJob
 from stagewright.status import Status
 from stagewright_transport_redis.naming import queue_of
 
 __all__ = [
+    "Claim",
     "Fields",
-    "dequeued_of",
+    "claim_of",
     "fence_values",
     "fields_of",
     "micros",
-    "moment",
     "new_job_values",
     "record_of",
     "text_of",
 ]
 
 Fields: TypeAlias = dict[str, str]
-"""A job's fields as text; "" is nothing."""
+"""A job's fields as text; "" or no field at all is nothing."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one call of `dequeue.lua` found.
+
+    Attributes:
+        jobs: What it took.
+        is_more: Whether another call would find more without waiting.
+        due_in: In how many seconds the next delayed job is due; None without one.
+    """
+
+    jobs: list[DequeuedJob]
+    is_more: bool
+    due_in: float | None
 
 
 def text_of(value: Any) -> str:  # Any: bytes, or text where the client was told to decode
@@ -36,11 +52,6 @@ def text_of(value: Any) -> str:  # Any: bytes, or text where the client was told
 def micros(moment: datetime) -> int:
     """A moment as microseconds of Unix time, exactly."""
     return (moment - _EPOCH) // _MICROSECOND
-
-
-def moment(text: str) -> datetime | None:
-    """The moment of so many microseconds of Unix time; None for nothing."""
-    return _EPOCH + int(text) * _MICROSECOND if text else None
 
 
 def fields_of(answer: Sequence[Any]) -> Fields:
@@ -58,15 +69,12 @@ def new_job_values(jobs: Iterable[NewJob], groups: Iterable[str | None]) -> list
             job.run_id,
             job.stage_id,
             job.workflow_id,
-            job.definition_version or "",
-            int(job.definition_version is not None),
-            json.dumps(job.payload),
+            queue_of(job.workflow_id, job.definition_version),
+            group or "",
             job.priority,
             "" if job.due_at is None else micros(job.due_at),
-            job.max_attempts,
             job.max_worker_losses,
-            group or "",
-            queue_of(job.workflow_id, job.definition_version),
+            _text_of_new(job),
         )
     return values
 
@@ -78,53 +86,98 @@ def fence_values(fence: Fence | None) -> tuple[str | int, str | int]:
 
 def record_of(fields: Fields) -> JobRecord:
     """The job of these fields."""
+    job = _Enqueued(*json.loads(fields["text"]))
     return JobRecord(
-        id=fields["id"],
-        run_id=fields["run_id"],
-        workflow_id=fields["workflow_id"],
-        stage_id=fields["stage_id"],
-        definition_version=_version(fields),
-        payload=json.loads(fields["payload"]),
-        priority=int(fields["priority"]),
+        id=job.id,
+        run_id=job.run_id,
+        workflow_id=job.workflow_id,
+        stage_id=job.stage_id,
+        definition_version=job.definition_version,
+        payload=job.payload,
+        priority=job.priority,
         status=Status(fields["status"]),
-        max_attempts=int(fields["max_attempts"]),
-        max_worker_losses=int(fields["max_worker_losses"]),
-        created_at=_known(fields["created_at"]),
-        updated_at=_known(fields["updated_at"]),
-        deliveries=int(fields["deliveries"]),
-        failures=int(fields["failures"]),
-        worker_losses=int(fields["worker_losses"]),
-        interruptions=int(fields["interruptions"]),
-        worker_id=fields["worker_id"] or None,
-        started_at=moment(fields["started_at"]),
-        locked_at=moment(fields["locked_at"]),
-        completed_at=moment(fields["completed_at"]),
-        due_at=moment(fields["due_at"]),
-        last_error=fields["last_error"] if fields["has_error"] == "1" else None,
+        max_attempts=job.max_attempts,
+        max_worker_losses=job.max_worker_losses,
+        created_at=_known(int(fields["created_at"])),
+        updated_at=_known(int(fields["updated_at"])),
+        deliveries=_number(fields, "deliveries"),
+        failures=_number(fields, "failures"),
+        worker_losses=_number(fields, "worker_losses"),
+        interruptions=_number(fields, "interruptions"),
+        worker_id=fields.get("worker_id") or None,
+        started_at=_moment(fields, "started_at"),
+        locked_at=_moment(fields, "locked_at"),
+        completed_at=_moment(fields, "completed_at"),
+        due_at=_moment(fields, "due_at"),
+        last_error=fields.get("last_error"),
     )
 
 
-def dequeued_of(fields: Fields) -> DequeuedJob:
-    """The delivery of a job with these fields."""
+def claim_of(answer: bytes | str) -> Claim:
+    """What `dequeue.lua` answered."""
+    is_more, now, due_at, *jobs = json.loads(answer)
+    due_in = None if due_at is None else (due_at - now) / 1_000_000
+    return Claim([_dequeued_of(*job) for job in jobs], bool(is_more), due_in)
+
+
+def _dequeued_of(
+    enqueued: list[Any], started_at: int, deliveries: int, failures: int, worker_losses: int
+) -> DequeuedJob:
+    job = _Enqueued(*enqueued)
     return DequeuedJob(
-        job_id=fields["id"],
-        run_id=fields["run_id"],
-        workflow_id=fields["workflow_id"],
-        stage_id=fields["stage_id"],
-        definition_version=_version(fields),
-        payload=json.loads(fields["payload"]),
-        priority=int(fields["priority"]),
-        fence=Fence(started_at=_known(fields["started_at"]), deliveries=int(fields["deliveries"])),
-        failures=int(fields["failures"]),
-        worker_losses=int(fields["worker_losses"]),
-        max_attempts=int(fields["max_attempts"]),
-        max_worker_losses=int(fields["max_worker_losses"]),
+        job_id=job.id,
+        run_id=job.run_id,
+        workflow_id=job.workflow_id,
+        stage_id=job.stage_id,
+        definition_version=job.definition_version,
+        payload=job.payload,
+        priority=job.priority,
+        fence=Fence(started_at=_known(started_at), deliveries=deliveries),
+        failures=failures,
+        worker_losses=worker_losses,
+        max_attempts=job.max_attempts,
+        max_worker_losses=job.max_worker_losses,
     )
 
 
-def _version(fields: Fields) -> str | None:
-    return fields["definition_version"] if fields["is_pinned"] == "1" else None
+class _Enqueued(NamedTuple):
+    """What a job was enqueued with and keeps, in the order in which its text has it."""
+
+    id: str
+    run_id: str
+    workflow_id: str
+    stage_id: str
+    definition_version: str | None
+    payload: Any
+    priority: int
+    max_attempts: int
+    max_worker_losses: int
 
 
-def _known(text: str) -> datetime:
-    return _EPOCH + int(text) * _MICROSECOND
+def _text_of_new(job: NewJob) -> str:
+    return json.dumps(
+        _Enqueued(
+            id=job.id,
+            run_id=job.run_id,
+            workflow_id=job.workflow_id,
+            stage_id=job.stage_id,
+            definition_version=job.definition_version,
+            payload=job.payload,
+            priority=job.priority,
+            max_attempts=job.max_attempts,
+            max_worker_losses=job.max_worker_losses,
+        )
+    )
+
+
+def _number(fields: Fields, name: str) -> int:
+    return int(fields.get(name) or 0)
+
+
+def _moment(fields: Fields, name: str) -> datetime | None:
+    text = fields.get(name)
+    return _known(int(text)) if text else None
+
+
+def _known(number: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=number)

@@ -1,9 +1,9 @@
 """Jobs in Redis or Valkey."""
 
 import asyncio
-import uuid
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from secrets import token_hex
 from typing import Any, Final, Self
 
 from stagewright.duration import Duration, add_duration
@@ -23,7 +23,7 @@ from stagewright.status import Status
 from stagewright.system import SystemClock
 from stagewright_transport_redis.connecting import RedisClients, clients_of
 from stagewright_transport_redis.encoding import (
-    dequeued_of,
+    claim_of,
     fence_values,
     fields_of,
     micros,
@@ -120,14 +120,14 @@ class RedisJobTransport(RedisJobLeases):
     async def enqueue_parallel(self, jobs: Sequence[NewJob]) -> list[str]:
         """Make jobs claimable, each in the place of the one that its run and stage had."""
         if jobs:
-            await self._scripts.run("enqueue", uuid.uuid4().hex, self._is_fair, *self._new_jobs(jobs))
+            await self._scripts.run("enqueue", token_hex(16), self._is_fair, *self._new_jobs(jobs))
         return [job.id for job in jobs]
 
     async def resume(self, jobs: Sequence[NewJob]) -> list[JobRecord]:
         """Wake SUSPENDED jobs, enqueue missing and ended ones, and leave alone what is claimable or claimed."""
         if not jobs:
             return []
-        answer = await self._scripts.run("resume", uuid.uuid4().hex, self._is_fair, *self._new_jobs(jobs))
+        answer = await self._scripts.run("resume", token_hex(16), self._is_fair, *self._new_jobs(jobs))
         return [record_of(fields_of(job)) for job in answer]
 
     def enlist(self, tx: Persistence) -> Self | None:
@@ -150,16 +150,18 @@ class RedisJobTransport(RedisJobLeases):
         queues: tuple[str | int, ...] = (int(serves is not None), *queues_of(serves))
         taken, is_more = list[DequeuedJob](), True
         while is_more and len(taken) < limit:
-            request, wanted = uuid.uuid4().hex, limit - len(taken)
+            request, wanted = token_hex(16), limit - len(taken)
             try:
                 answer = await self._scripts.run("dequeue", worker_id, wanted, request, cap, *queues)
             except (RedisUnavailableError, RedisRefusedError):
                 if not taken:
                     raise
                 break  # What there is already is the caller's; the next call meets the failure.
-            is_more = bool(answer[0])
-            self._remember_due(int(answer[1]), text_of(answer[2]))
-            taken += (dequeued_of(fields_of(job)) for job in answer[3:])
+            claim = claim_of(answer)
+            is_more = claim.is_more
+            if claim.due_in is not None:
+                self._namespace.work.tell_in(claim.due_in)
+            taken += claim.jobs
         return taken
 
     async def _hand_back(self, taking: "asyncio.Task[list[DequeuedJob]]") -> None:
@@ -238,10 +240,6 @@ class RedisJobTransport(RedisJobLeases):
     def _new_jobs(self, jobs: Sequence[NewJob]) -> list[str | int]:
         return new_job_values(jobs, [group_of(job, self._fairness) for job in jobs])
 
-    def _remember_due(self, now: int, due_at: str) -> None:
-        if due_at:
-            self._namespace.work.tell_in((int(due_at) - now) / 1_000_000)
-
     async def _settle(
         self,
         job_id: str,
@@ -254,19 +252,13 @@ class RedisJobTransport(RedisJobLeases):
         due_at: int | None = None,
         delay: int | None = None,
     ) -> Acknowledgement:
+        more = list[str | int]()
+        if (error, failures, interruptions, due_at, delay) != (None, 0, 0, None, None):
+            more += (failures, interruptions)
+            more += ("" if due_at is None else due_at, "" if delay is None else delay)
+            more += () if error is None else (error,)
         answer = await self._scripts.run(
-            "settle",
-            job_id,
-            *fence_values(fence),
-            status.value,
-            int(error is not None),
-            error or "",
-            failures,
-            interruptions,
-            "" if due_at is None else due_at,
-            "" if delay is None else delay,
-            uuid.uuid4().hex,
-            self._is_fair,
+            "settle", job_id, *fence_values(fence), token_hex(16), self._is_fair, status.value, *more
         )
         match text_of(answer):
             case "missing":

@@ -2,35 +2,22 @@
 
 import asyncio
 import hashlib
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from redis.exceptions import NoScriptError, ReadOnlyError
+from redis.exceptions import ReadOnlyError
 from redis.exceptions import TimeoutError as VendorTimeoutError
 
 from stagewright_transport_redis.errors import is_repeatable, translated
+from stagewright_transport_redis.sending import CallSender, Script
 
-__all__ = ["Script", "ScriptRunner", "packed", "script"]
+__all__ = ["ScriptRunner", "packed", "script"]
 
 _PAUSES: Final = (0.05, 0.3)
 """Seconds before a call is repeated, which every script bears."""
 
 _PARTS: Final = {"enqueue": ("new_jobs", "enqueue"), "resume": ("new_jobs", "resume")}
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """A script as servers know it.
-
-    Attributes:
-        text: What is sent to a server that doesn't know it yet.
-        digest: By which it is called otherwise.
-    """
-
-    text: str
-    digest: str
 
 
 @cache
@@ -53,6 +40,7 @@ class ScriptRunner:
 
     def __init__(self, client: Any, prefix: str, place: str) -> None:  # Any: clients share no useful type
         self._client = client
+        self._calls = CallSender(client, prefix)
         self.prefix = prefix
         self.place = place
 
@@ -66,21 +54,14 @@ class ScriptRunner:
         with translated(self.place):
             for pause in _PAUSES:
                 try:
-                    return await self._run_once(script(name), values)
+                    return await self._calls.send(script(name), values)
                 except Exception as error:
                     if not is_repeatable(error):
                         raise
                     if isinstance(error, (ReadOnlyError, TimeoutError, VendorTimeoutError)):
                         await self._connect_anew()
                 await asyncio.sleep(pause)
-            return await self._run_once(script(name), values)
-
-    async def _run_once(self, wanted: Script, values: list[bytes]) -> Any:  # Any: as above
-        try:
-            return await self._client.evalsha(wanted.digest, 1, self.prefix, *values)
-        except NoScriptError:
-            # New, restarted or flushed; it knows the script from now on.
-            return await self._client.eval(wanted.text, 1, self.prefix, *values)
+            return await self._calls.send(script(name), values)
 
     async def _connect_anew(self) -> None:
         """Leave connections that lead to a server that was replaced, or nowhere, as those beside the one in use may."""

@@ -9,8 +9,7 @@ for _, id in ipairs(redis.call('HVALS', key('run:' .. ARGV[1]))) do
   local job = load(id)
   if job and (job.status == 'PENDING' or job.status == 'SUSPENDED') then
     leave(id, job)
-    local now = text_of(NOW)
-    redis.call('HSET', key('job:' .. id), 'status', 'CANCELLED', 'completed_at', now, 'updated_at', now)
+    redis.call('HSET', key('job:' .. id), 'status', 'CANCELLED', 'completed_at', NOW_TEXT, 'updated_at', NOW_TEXT)
     finish(id)
     cancelled = cancelled + 1
   end

@@ -9,7 +9,7 @@
 local deleted = 0
 for number = 3, #ARGV do
   local id = redis.call('HGET', key('run:' .. ARGV[1]), ARGV[number])
-  local job = id and load(id)
+  local job = id and load(id, 'run_id', 'stage_id')
   if job then
     drop(id, job)
     deleted = deleted + 1

@@ -3,4 +3,4 @@
 -- KEYS[1]  see library.lua
 -- Answers  the number
 
-return tonumber(redis.call('GET', key('ready')) or 0) + redis.call('ZCOUNT', key('delayed'), '-inf', text_of(NOW))
+return tonumber(redis.call('GET', key('ready')) or 0) + redis.call('ZCOUNT', key('delayed'), '-inf', NOW_TEXT)

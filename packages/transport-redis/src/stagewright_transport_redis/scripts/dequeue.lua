@@ -7,15 +7,21 @@
 -- ARGV[4]  how many jobs of one group may be RUNNING; "" for no cap
 -- ARGV[5]  "1" if only the queues that follow are served
 -- ARGV[6]… the queues that are served
--- Answers  whether another call would find more without waiting, the server's time, when the next delayed job is due
---          or "", and the jobs that were taken, each a list of fields and values
+-- Answers  one text of JSON, a list: 1 if another call would find more without waiting, else 0; the server's time; when
+--          the next delayed job is due, or null; and the jobs that were taken, each a list of what it was enqueued with,
+--          its start, and how many deliveries, failures and lost workers it has had
 
 local WORKER, LIMIT, REQUEST = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local CAP = tonumber(ARGV[4])
 local MOST = 500
+local AHEAD = 50
+
+local function load_whole(id)
+  return load(id, 'started_at', 'deliveries', 'failures', 'worker_losses', 'text', 'claim')
+end
 
 local function due_jobs()
-  local due = redis.call('ZRANGEBYSCORE', key('delayed'), '-inf', text_of(NOW), 'LIMIT', 0, MOST)
+  local due = redis.call('ZRANGEBYSCORE', key('delayed'), '-inf', NOW_TEXT, 'LIMIT', 0, MOST)
   for _, id in ipairs(due) do
     redis.call('ZREM', key('delayed'), id)
     local job = load(id)
@@ -29,7 +35,8 @@ end
 
 -- Without a cap nothing is passed over.
 local function parked_jobs()
-  for _, place in ipairs(redis.call('SRANDMEMBER', key('parked'), 10)) do
+  local places = redis.call('SRANDMEMBER', key('parked'), 10)
+  for _, place in ipairs(places) do
     local length = string.match(place, '^(%d+):')
     local queue = string.sub(place, #length + 2, #length + 1 + tonumber(length))
     local group = string.sub(place, #length + 2 + tonumber(length))
@@ -39,7 +46,7 @@ local function parked_jobs()
     end
     forget_place_if_empty(queue, group)
   end
-  return redis.call('EXISTS', key('parked')) == 1
+  return #places > 0 and redis.call('EXISTS', key('parked')) == 1
 end
 
 local function served_queues()
@@ -58,19 +65,39 @@ local function served_queues()
   return served
 end
 
-local function look(head)
-  local first = redis.call('ZRANGE', key('queue:' .. head.queue), 0, 0, 'WITHSCORES')
-  head.member, head.score = first[1], tonumber(first[2])
+-- Take out of its queue what was taken or passed over, and forget the queue if that was all.
+local function clear(head)
+  if #head.gone > 0 then
+    redis.call('ZREM', key('queue:' .. head.queue), unpack(head.gone))
+  end
+  if (#head.gone > 0 or head.is_touched) and not head.member then
+    forget_queue_if_empty(head.queue)
+  end
+  head.gone, head.is_touched = {}, false
+end
+
+-- The next job of a queue, of which some are read at a time.
+local function step(head, wanted)
+  head.place = head.place + 2
+  head.member, head.score = head.read[head.place], tonumber(head.read[head.place + 1])
+  if head.member or head.is_end then
+    return
+  end
+  clear(head)
+  head.read = redis.call('ZRANGE', key('queue:' .. head.queue), 0, wanted - 1, 'WITHSCORES')
+  head.is_end = #head.read < 2 * wanted
+  head.place = 1
+  head.member, head.score = head.read[1], tonumber(head.read[2])
   if not head.member then
     redis.call('SREM', key('queues'), head.queue)
   end
 end
 
-local function heads_of_queues()
+local function heads_of_queues(wanted)
   local heads = {}
   for number, queue in ipairs(served_queues()) do
-    heads[number] = {queue = queue}
-    look(heads[number])
+    heads[number] = {queue = queue, gone = {}, read = {}, place = -1}
+    step(heads[number], wanted)
   end
   return heads
 end
@@ -86,85 +113,126 @@ local function best_of(heads)
   return best
 end
 
-local function deliver(id, job, head)
-  redis.call('ZREM', key('queue:' .. head.queue), head.member)
-  redis.call('DECR', key('ready'))
-  local now = text_of(NOW)
-  redis.call(
-    'HSET', key('job:' .. id), 'status', 'RUNNING', 'worker_id', WORKER, 'started_at', now, 'locked_at', now,
-    'updated_at', now, 'due_at', '', 'claim', REQUEST
-  )
-  redis.call('HINCRBY', key('job:' .. id), 'deliveries', 1)
-  redis.call('ZADD', key('running'), now, id)
-  redis.call('ZADD', key('started'), now, id)
-  return redis.call('HINCRBY', key('groups'), job.job_group, 1)
-end
+local running = {}
 
-local function answer(is_more, ids)
-  local first = redis.call('ZRANGE', key('delayed'), 0, 0, 'WITHSCORES')
-  local jobs = {is_more and 1 or 0, text_of(NOW), first[2] and text_of(tonumber(first[2])) or ''}
-  for _, id in ipairs(ids) do
-    jobs[#jobs + 1] = whole(id)
+local function running_of(group)
+  if not running[group] then
+    running[group] = {before = number_of(redis.call('HGET', key('groups'), group)), taken = 0}
   end
-  return jobs
+  return running[group].before + running[group].taken
 end
 
--- What a call took before its answer was lost, but for what somebody else has ended or taken since.
-local function still_held(ids)
-  local held = {}
+local function deliver(id, job)
+  job.started_at = NOW_TEXT
+  job.deliveries = text_of(number_of(job.deliveries) + 1)
+  redis.call(
+    'HSET', key('job:' .. id), 'status', 'RUNNING', 'worker_id', WORKER, 'started_at', NOW_TEXT,
+    'locked_at', NOW_TEXT, 'updated_at', NOW_TEXT, 'due_at', '', 'deliveries', job.deliveries,
+    'claim', REQUEST
+  )
+  running_of(job.job_group)
+  running[job.job_group].taken = running[job.job_group].taken + 1
+end
+
+-- What is the same for all that were taken, at once.
+local function count(ids)
+  local leases = {}
   for _, id in ipairs(ids) do
-    local job = redis.call('HMGET', key('job:' .. id), 'status', 'claim')
-    if job[1] == 'RUNNING' and job[2] == REQUEST then
-      held[#held + 1] = id
+    leases[#leases + 1] = NOW_TEXT
+    leases[#leases + 1] = id
+  end
+  redis.call('DECRBY', key('ready'), #ids)
+  redis.call('ZADD', key('running'), unpack(leases))
+  redis.call('ZADD', key('started'), unpack(leases))
+  for group, jobs in pairs(running) do
+    if jobs.taken > 0 then
+      redis.call('HINCRBY', key('groups'), group, jobs.taken)
     end
   end
-  return held
+  redis.call('SET', key('claim:' .. REQUEST), cjson.encode(ids), 'EX', 60)
 end
 
-local before = redis.call('LRANGE', key('claim:' .. REQUEST), 0, -1)
-if #before > 0 then
-  return answer(false, still_held(before))
+local function answer(is_more, jobs)
+  local first = redis.call('ZRANGE', key('delayed'), 0, 0, 'WITHSCORES')
+  local parts = {is_more and '1' or '0', NOW_TEXT, first[2] and text_of(tonumber(first[2])) or 'null'}
+  for _, job in ipairs(jobs) do
+    local values = {
+      job.text, job.started_at, text_of(number_of(job.deliveries)), text_of(number_of(job.failures)),
+      text_of(number_of(job.worker_losses))
+    }
+    parts[#parts + 1] = '[' .. table.concat(values, ',') .. ']'
+  end
+  return '[' .. table.concat(parts, ',') .. ']'
+end
+
+local before = redis.call('GET', key('claim:' .. REQUEST))
+if before then
+  local jobs = {}
+  for _, id in ipairs(cjson.decode(before)) do
+    local job = load_whole(id)
+    -- Not what somebody else has ended or taken since the answer was lost.
+    if job and job.status == 'RUNNING' and job.claim == REQUEST then
+      jobs[#jobs + 1] = job
+    end
+  end
+  return answer(false, jobs)
 end
 
 local is_more = due_jobs()
 if not CAP then
   is_more = parked_jobs() or is_more
 end
-local heads = heads_of_queues()
-local taken, steps = {}, 0
+local heads = heads_of_queues(math.min(LIMIT, AHEAD))
+local taken, jobs, steps = {}, {}, 0
 while #taken < LIMIT and not is_more do
   local head = best_of(heads)
   if not head then
     break
   end
   local id = id_of(head.member)
-  local job = load(id)
+  local job = load_whole(id)
+  local is_new_look = false
   if not job or job.status ~= 'PENDING' or member_of(id, job.position) ~= head.member or job.queue ~= head.queue then
     -- No job says that it is here: it was put here by somebody else, or lost by the server.
-    redis.call('ZREM', key('queue:' .. head.queue), head.member)
-  elseif CAP and tonumber(redis.call('HGET', key('groups'), job.job_group) or 0) >= CAP then
+    head.gone[#head.gone + 1] = head.member
+  elseif CAP and running_of(job.job_group) >= CAP then
+    -- At once, since it may come back at once.
     park(head.queue, job.job_group, head.score, head.member)
+    head.is_touched = true
   else
-    local running = deliver(id, job, head)
-    taken[#taken + 1] = id
-    redis.call('RPUSH', key('claim:' .. REQUEST), id)
-    if CAP and running < CAP and unpark(job.job_group) then
-      heads = heads_of_queues()
-      head = nil
+    if #taken == 0 then
+      -- First of all: a server that is full lets a script go on that began by making room.
+      redis.call('ZREM', key('queue:' .. head.queue), head.member)
+      head.is_touched = true
+    else
+      head.gone[#head.gone + 1] = head.member
     end
+    deliver(id, job)
+    taken[#taken + 1] = id
+    jobs[#jobs + 1] = job
+    is_new_look = CAP and running_of(job.job_group) < CAP and unpark(job.job_group)
   end
-  if head then
-    look(head)
+  local wanted = math.min(math.max(LIMIT - #taken, 1), AHEAD)
+  if is_new_look then
+    for _, one in ipairs(heads) do
+      clear(one)
+    end
+    heads = heads_of_queues(wanted)
+  else
+    step(head, wanted)
   end
   steps = steps + 1
   if steps >= MOST then
     is_more = true
   end
 end
+for _, head in ipairs(heads) do
+  clear(head)
+end
 if #taken > 0 then
-  redis.call('EXPIRE', key('claim:' .. REQUEST), 60)
+  count(taken)
   if CAP then
     announce()
   end
 end
-return answer(is_more, taken)
+return answer(is_more, jobs)

@@ -15,7 +15,7 @@ local found = redis.call(
 )
 local jobs = {}
 for _, id in ipairs(found) do
-  local job = load(id)
+  local job = load(id, 'worker_id', 'worker_losses', 'max_worker_losses')
   if not job or job.status ~= 'RUNNING' then
     redis.call('ZREM', key('running'), id)
     redis.call('ZREM', key('started'), id)
@@ -24,15 +24,14 @@ for _, id in ipairs(found) do
     if ARGV[4] == '1' then
       announce()
     end
-    local now = text_of(NOW)
     local error = ARGV[3]
-    local losses = tonumber(job.worker_losses)
+    local losses = number_of(job.worker_losses)
     if is_stale then
       error = error .. job.worker_id
       losses = losses + 1
     end
     redis.call(
-      'HSET', key('job:' .. id), 'updated_at', now, 'locked_at', '', 'last_error', error, 'has_error', '1',
+      'HSET', key('job:' .. id), 'updated_at', NOW_TEXT, 'locked_at', '', 'last_error', error,
       'worker_losses', text_of(losses), 'due_at', ''
     )
     if is_stale and losses < tonumber(job.max_worker_losses) then
@@ -40,7 +39,7 @@ for _, id in ipairs(found) do
       job.due_at = ''
       push(id, job)
     else
-      redis.call('HSET', key('job:' .. id), 'status', 'FAILED', 'completed_at', now)
+      redis.call('HSET', key('job:' .. id), 'status', 'FAILED', 'completed_at', NOW_TEXT)
       finish(id)
     end
     jobs[#jobs + 1] = whole(id)

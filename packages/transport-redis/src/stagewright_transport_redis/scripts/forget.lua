@@ -8,7 +8,7 @@ local LIMIT = 100
 local before = text_of(NOW - tonumber(ARGV[1]))
 local found = redis.call('ZRANGEBYSCORE', key('ended'), '-inf', before, 'LIMIT', 0, LIMIT)
 for _, id in ipairs(found) do
-  local job = load(id)
+  local job = load(id, 'run_id', 'stage_id')
   if job then
     drop(id, job)
   end

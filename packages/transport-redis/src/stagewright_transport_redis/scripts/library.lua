@@ -3,7 +3,8 @@
 -- KEYS[1]  "{namespace}:", with which the name of every key of a namespace begins. The braces make it the hash tag, so
 --          all of them are in one slot of a cluster, which is where a script with this key is run. Under it:
 --
---   job:<id>             hash  one job; times are microseconds of Unix time as text, "" is nothing
+--   job:<id>             hash  one job: what moves it, and under `text` what it was enqueued with, as JSON that no script
+--                              reads; times are microseconds of Unix time as text, "" or no field at all is nothing
 --   run:<run id>         hash  the job of each stage: stage id -> job id
 --   all                  zset  the ids of all jobs by their position: the order in which they were enqueued
 --   position             text  the last position that was given
@@ -18,7 +19,7 @@
 --   started              zset  the ids of RUNNING jobs by when they were delivered
 --   groups               hash  how many jobs of a group are RUNNING; the group without a value is ""
 --   ended                zset  the ids of COMPLETED, FAILED and CANCELLED jobs by when they ended
---   claim:<request>      list  what one call of dequeue has taken; gone after a minute
+--   claim:<request>      text  the ids of what one call of dequeue has taken, as JSON; gone after a minute
 --   checked              text  the server for which no job is missing any more (see losses.lua)
 --   lost                 text  when it was first seen that jobs may be missing, until they are there again
 --   work                 channel, on which whoever waits is woken
@@ -42,23 +43,31 @@ local function clock()
 end
 
 local NOW = clock()
+local NOW_TEXT = text_of(NOW)
 
-local FIELDS = {
-  'status', 'queue', 'priority', 'position', 'job_group', 'due_at', 'run_id', 'stage_id', 'started_at', 'deliveries',
-  'worker_losses', 'max_worker_losses', 'worker_id', 'request'
-}
+-- The part of a job by which it moves; what else a script wants to know of it is asked for at once.
+local FIELDS = {'status', 'queue', 'position', 'job_group', 'priority', 'due_at'}
 
--- The part of a job by which it moves; nil if there is no such job.
-local function load(id)
-  local values = redis.call('HMGET', key('job:' .. id), unpack(FIELDS))
-  if not values[1] then
+-- FIELDS of a job and those that are named; nil if there is no such job.
+local function load(id, ...)
+  local fields = {...}
+  local more = #fields
+  for number, field in ipairs(FIELDS) do
+    fields[more + number] = field
+  end
+  local values = redis.call('HMGET', key('job:' .. id), unpack(fields))
+  if not values[more + 1] then
     return nil
   end
   local job = {}
-  for number, field in ipairs(FIELDS) do
+  for number, field in ipairs(fields) do
     job[field] = values[number] or ''
   end
   return job
+end
+
+local function number_of(text)
+  return tonumber(text) or 0
 end
 
 local function whole(id)
@@ -174,6 +183,7 @@ local function leave(id, job)
   end
 end
 
+-- Needs `run_id` and `stage_id`.
 local function drop(id, job)
   leave(id, job)
   redis.call('DEL', key('job:' .. id))
@@ -182,5 +192,5 @@ local function drop(id, job)
 end
 
 local function finish(id)
-  redis.call('ZADD', key('ended'), text_of(NOW), id)
+  redis.call('ZADD', key('ended'), NOW_TEXT, id)
 end

@@ -5,8 +5,7 @@
 -- ARGV[3]… the jobs, NEW_JOB values each, in the order of NEW_FIELDS
 
 local NEW_FIELDS = {
-  'id', 'run_id', 'stage_id', 'workflow_id', 'definition_version', 'is_pinned', 'payload', 'priority', 'due_at',
-  'max_attempts', 'max_worker_losses', 'job_group', 'queue'
+  'id', 'run_id', 'stage_id', 'workflow_id', 'queue', 'job_group', 'priority', 'due_at', 'max_worker_losses', 'text'
 }
 local NEW_JOB = #NEW_FIELDS
 local REQUEST, IS_FAIR = ARGV[1], ARGV[2] == '1'
@@ -32,7 +31,7 @@ local function job_of_stage(run_id, stage_id)
   if not id then
     return nil, nil
   end
-  return id, load(id)
+  return id, load(id, 'run_id', 'stage_id', 'request')
 end
 
 local function make(new, old_id, old)
@@ -44,15 +43,11 @@ local function make(new, old_id, old)
   end
   new.position = text_of(redis.call('INCR', key('position')))
   new.status = 'PENDING'
-  local now = text_of(NOW)
   redis.call(
-    'HSET', key('job:' .. new.id), 'id', new.id, 'run_id', new.run_id, 'stage_id', new.stage_id,
-    'workflow_id', new.workflow_id, 'definition_version', new.definition_version, 'is_pinned', new.is_pinned,
-    'payload', new.payload, 'priority', new.priority, 'due_at', new.due_at, 'max_attempts', new.max_attempts,
-    'max_worker_losses', new.max_worker_losses, 'job_group', new.job_group, 'queue', new.queue,
-    'position', new.position, 'status', 'PENDING', 'created_at', now, 'updated_at', now, 'deliveries', '0',
-    'failures', '0', 'worker_losses', '0', 'interruptions', '0', 'worker_id', '', 'started_at', '', 'locked_at', '',
-    'completed_at', '', 'last_error', '', 'has_error', '0', 'request', REQUEST
+    'HSET', key('job:' .. new.id), 'status', 'PENDING', 'queue', new.queue, 'position', new.position,
+    'job_group', new.job_group, 'priority', new.priority, 'due_at', new.due_at, 'run_id', new.run_id,
+    'stage_id', new.stage_id, 'workflow_id', new.workflow_id, 'max_worker_losses', new.max_worker_losses,
+    'created_at', NOW_TEXT, 'updated_at', NOW_TEXT, 'request', REQUEST, 'text', new.text
   )
   redis.call('HSET', key('run:' .. new.run_id), new.stage_id, new.id)
   redis.call('ZADD', key('all'), new.position, new.id)

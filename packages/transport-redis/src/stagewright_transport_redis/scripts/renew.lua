@@ -7,12 +7,12 @@
 local answers = {}
 for number = 1, #ARGV, 3 do
   local id = ARGV[number]
-  local job = load(id)
+  local job = load(id, 'started_at', 'deliveries')
   local is_owned = job and job.status == 'RUNNING' and job.started_at == ARGV[number + 1]
     and job.deliveries == ARGV[number + 2]
   if is_owned then
-    redis.call('HSET', key('job:' .. id), 'locked_at', text_of(NOW))
-    redis.call('ZADD', key('running'), text_of(NOW), id)
+    redis.call('HSET', key('job:' .. id), 'locked_at', NOW_TEXT)
+    redis.call('ZADD', key('running'), NOW_TEXT, id)
   end
   answers[#answers + 1] = is_owned and 1 or 0
 end

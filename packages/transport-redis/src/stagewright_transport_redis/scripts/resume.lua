@@ -7,7 +7,7 @@ local standing = {}
 for new in new_jobs() do
   local id, job = job_of_stage(new.run_id, new.stage_id)
   if job and job.status == 'SUSPENDED' then
-    redis.call('HSET', key('job:' .. id), 'status', 'PENDING', 'due_at', '', 'updated_at', text_of(NOW))
+    redis.call('HSET', key('job:' .. id), 'status', 'PENDING', 'due_at', '', 'updated_at', NOW_TEXT)
     job.due_at = ''
     push(id, job)
   elseif not job or (job.status ~= 'PENDING' and job.status ~= 'RUNNING') then
