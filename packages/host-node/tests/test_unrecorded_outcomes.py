@@ -27,8 +27,8 @@ async def test_a_body_whose_outcome_can_not_be_recorded_is_repeated_with_pauses(
 
     stage = define_stage("s", body, input=Any, output=int)
     kernel = await opened("memory://", define_workflow("w", input=Any).pipe(stage).build())
-    transport = kernel.ports.job_transport
-    enlist = type(transport).enlist
+    transport: Any = type(kernel.ports.job_transport)
+    enlist = transport.enlist
     refusals = 4
 
     def refusing(self: Any, tx: Any) -> Any:
@@ -45,7 +45,7 @@ async def test_a_body_whose_outcome_can_not_be_recorded_is_repeated_with_pauses(
         bound.complete = refuse
         return bound
 
-    monkeypatch.setattr(type(transport), "enlist", refusing)
+    monkeypatch.setattr(transport, "enlist", refusing)
     async with NodeHost(kernel):
         run_id = (await kernel.dispatch(CreateRun("w"))).run_id
         run = await wait_for_run(kernel, run_id, timeout=20)
