@@ -48,7 +48,8 @@ async def test_a_worker_leaves_a_bucket_that_hangs(ministack: Any, sqlite_url: s
         proxy.expect(*[Fault(method="PUT", holds=never)] * 20)
         bucket = f"s3://{ministack.bucket}/of a worker?endpoint_url={proxy.address}"
         where = ("--url", sqlite_url, "--blob-store", bucket, "--shutdown-timeout", "1s")
-        worker = subprocess.Popen(
+        worker = await asyncio.to_thread(
+            subprocess.Popen,
             [sys.executable, "-m", "stagewright.cli", "worker", "flows.py:workflow", *where],
             cwd=tmp_path,
             env=environment,
