@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import pytest
 
+from stagewright.duration import Duration
 from stagewright.errors import InvalidBlobKeyError, InvalidSettingError
 from stagewright.ports import BlobStore, Presigner
 from stagewright_conformance.job_transport import PassTime
@@ -144,11 +145,23 @@ class PresignerSuite(Suite):
         secret = short.rpartition("?")[2]
         assert secret not in repr(short)
 
-    @pytest.mark.parametrize("expires", [timedelta(0), timedelta(seconds=-1), timedelta(days=7, seconds=1)])
-    async def test_no_url_is_signed_for_no_time_or_for_too_much(
-        self, blob_store: BlobStore, expires: timedelta
+    @pytest.mark.parametrize("expires", [timedelta(hours=1), "1h", 3_600])
+    async def test_how_long_is_said_as_everywhere(
+        self, blob_store: BlobStore, expires: Duration, now: Now
     ) -> None:
-        """`Presigner`: `InvalidSettingError` if `expires` is nothing, or more than seven days."""
+        """`Presigner`: `expires` is a `Duration`."""
+        store = signing(blob_store)
+        for sign in (store.presign_get, store.presign_put):
+            url = await sign("k", expires=expires)
+            assert now() + timedelta(seconds=1) < url.expires_at <= now() + timedelta(seconds=1) + _HOUR
+
+    @pytest.mark.parametrize(
+        "expires", [timedelta(0), timedelta(seconds=-1), timedelta(days=7, seconds=1), "8d", "soon", -1]
+    )
+    async def test_no_url_is_signed_for_no_time_or_for_too_much(
+        self, blob_store: BlobStore, expires: Duration
+    ) -> None:
+        """`Presigner`: `InvalidSettingError` if `expires` is no duration, nothing, or more than seven days."""
         store = signing(blob_store)
         for sign in (store.presign_get, store.presign_put):
             with pytest.raises(InvalidSettingError) as caught:

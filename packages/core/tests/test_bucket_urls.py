@@ -48,7 +48,14 @@ def test_what_is_no_such_url_is_refused(url: str, problem: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["s3://me:hidden@bucket/a", "s3://me:hid/den@bucket", "gs://me:hidden@b/a", "s3://b?key=hidden"]
+    "url",
+    [
+        "s3://me:hidden@bucket/a",
+        "s3://me:hid/den@bucket",
+        "gs://me:hidden@b/a",
+        "s3://b?key=hidden",
+        "s3://bucket?a=b&hid@den",
+    ],
 )
 def test_what_may_be_secret_is_not_shown(url: str) -> None:
     with pytest.raises(InvalidSettingError) as caught:

@@ -1,9 +1,11 @@
 import copy
 import pickle
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from stagewright.duration import Duration
 from stagewright.errors import InvalidSettingError
 from stagewright.presigned_urls import PresignedUrl, seconds_to_sign
 
@@ -25,6 +27,10 @@ def test_a_url_is_a_text_that_says_its_end_and_is_not_shown_in_passing() -> None
 @pytest.mark.parametrize(
     ("expires", "at_most", "seconds"),
     [
+        ("1h", timedelta(days=9), 3_600),
+        ("1ms", timedelta(days=9), 1),
+        (90, timedelta(days=9), 90),
+        (0.5, timedelta(days=9), 1),
         (timedelta(milliseconds=1), timedelta(days=9), 1),
         (timedelta(seconds=1), timedelta(days=9), 1),
         (timedelta(seconds=1.001), timedelta(days=9), 2),
@@ -34,11 +40,18 @@ def test_a_url_is_a_text_that_says_its_end_and_is_not_shown_in_passing() -> None
         (timedelta(hours=1), timedelta(seconds=-5), -5),
     ],
 )
-def test_the_shorter_life_counts(expires: timedelta, at_most: timedelta, seconds: int) -> None:
+def test_the_shorter_life_counts(expires: Duration, at_most: timedelta, seconds: int) -> None:
     assert seconds_to_sign(expires, at_most=at_most) == seconds
 
 
-@pytest.mark.parametrize("expires", [timedelta(0), timedelta(seconds=-1), timedelta(days=7, microseconds=1)])
-def test_no_time_and_too_much_are_refused(expires: timedelta) -> None:
+@pytest.mark.parametrize(
+    "expires",
+    [
+        *(timedelta(0), timedelta(seconds=-1), timedelta(days=7, microseconds=1)),
+        *("0s", "8d", 0, -1, 604_801, float("nan"), 10**5_000),
+        *("soon", "1w", "", None, True, b"1h"),
+    ],
+)
+def test_what_is_no_time_and_too_much_are_refused(expires: Any) -> None:
     with pytest.raises(InvalidSettingError, match="no more than 7 days"):
         seconds_to_sign(expires)

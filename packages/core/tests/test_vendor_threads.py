@@ -1,8 +1,11 @@
 import asyncio
 import contextvars
+import gc
 import os
+import subprocess
+import sys
 from collections.abc import Callable
-from threading import Barrier, Event, current_thread
+from threading import Barrier, Event, Thread, current_thread
 
 import pytest
 
@@ -116,6 +119,71 @@ async def test_a_call_that_has_not_begun_when_it_is_cancelled_never_begins(way: 
     await holding
     await threads.close()
     assert made[0].calls == []
+
+
+def test_a_call_that_hangs_keeps_no_process_from_leaving() -> None:
+    program = """
+import asyncio
+from threading import Event
+from stagewright.vendor_threads import VendorThreads
+
+begun = Event()
+
+def hang(client):
+    begun.set()
+    Event().wait()
+
+async def main():
+    threads = VendorThreads("it", size=1, connect=str, disconnect=str.upper)
+    hanging = asyncio.create_task(threads.call(hang))
+    await asyncio.to_thread(begun.wait)
+    hanging.cancel()
+    closing = asyncio.create_task(threads.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+
+asyncio.run(main())
+print("left")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, encoding="utf-8", timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "left\n"), done.stderr
+
+
+async def test_a_client_is_closed_behind_the_last_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stagewright.vendor_threads._SECONDS_OF_GRACE", 0.01)
+    made: list[_Client] = []
+    threads = threads_of(made, size=1)
+    begun, goes_on = Event(), Event()
+
+    def hold(client: _Client) -> bool:
+        begun.set()
+        return goes_on.wait(30) and not client.is_closed
+
+    holding = asyncio.create_task(threads.call(hold))
+    assert await asyncio.to_thread(begun.wait, 30)
+    await threads.close()
+    assert not made[0].is_closed
+    goes_on.set()
+    assert await holding
+    monkeypatch.setattr("stagewright.vendor_threads._SECONDS_OF_GRACE", 30.0)
+    await threads.close()
+    assert made[0].is_closed
+
+
+async def test_threads_go_with_what_they_are_for() -> None:
+    threads = threads_of([])
+
+    def here(client: _Client) -> Thread:
+        return current_thread()
+
+    worker = await threads.call(here)
+    assert worker.is_alive()
+    del threads
+    gc.collect()
+    await asyncio.to_thread(worker.join, 30)
+    assert not worker.is_alive()
 
 
 async def test_after_its_end_it_is_refused() -> None:

@@ -70,6 +70,21 @@ def test_what_can_not_be_used_is_named_before_anything_is_opened(parameters: str
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+asyncpg://h/db?pasword=hunter2",
+        "postgresql+asyncpg://h/db?a=b&hunter2@h=1",
+        "sqlite:///x.db?key=hunter2",
+        "mariadb+asyncmy://h/db?auth=hunter2",
+    ],
+)
+def test_of_a_parameter_only_the_name_is_shown(url: str) -> None:
+    with pytest.raises(InvalidSettingError) as caught:
+        checked_parameters(make_url(url))
+    assert "hunter2" not in f"{caught.value}{caught.value!r}"
+
+
+@pytest.mark.parametrize(
     ("query", "given"),
     [
         ({}, {"user": "me"}),

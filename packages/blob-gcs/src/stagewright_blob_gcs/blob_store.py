@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, Unpack
 
 from stagewright.bucket_urls import BucketUrl
+from stagewright.duration import Duration
 from stagewright.object_names import ObjectNames
 from stagewright.object_streams import PartWriter, RangeReader
 from stagewright.ports import BlobReader, BlobWriter
@@ -148,14 +149,14 @@ class GcsBlobStore:
             raise
 
     async def presign_put(
-        self, key: str, *, expires: timedelta, content_type: str | None = None
+        self, key: str, *, expires: Duration, content_type: str | None = None
     ) -> PresignedUrl:
         """A URL that accepts a PUT of the blob until it expires, of that content type if one is given."""
         self._names.of(key)
         sign = partial(presign, key=key, method="PUT", expires=expires, content_type=content_type)
         return await self._threads.call(sign)
 
-    async def presign_get(self, key: str, *, expires: timedelta) -> PresignedUrl:
+    async def presign_get(self, key: str, *, expires: Duration) -> PresignedUrl:
         """A URL that answers a GET of the blob until it expires."""
         self._names.of(key)
         return await self._threads.call(partial(presign, key=key, method="GET", expires=expires))

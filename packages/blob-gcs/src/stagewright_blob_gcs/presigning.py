@@ -8,6 +8,7 @@ from google.auth.credentials import Signing
 from google.auth.crypt import Signer
 from google.auth.transport.requests import Request
 
+from stagewright.duration import Duration
 from stagewright.presigned_urls import PresignedUrl, seconds_to_sign
 from stagewright_blob_gcs.bucket import Bucket
 from stagewright_blob_gcs.failures import Doing
@@ -20,7 +21,7 @@ _BY_SERVICE: Final = timedelta(hours=12)
 
 
 def presign(
-    bucket: Bucket, key: str, *, method: str, expires: timedelta, content_type: str | None = None
+    bucket: Bucket, key: str, *, method: str, expires: Duration, content_type: str | None = None
 ) -> PresignedUrl:
     """A URL for one object, one method and the content type; it ends with the key that signed it at the latest.
 

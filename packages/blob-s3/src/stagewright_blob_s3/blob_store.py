@@ -2,11 +2,12 @@
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, Unpack
 
 from stagewright.bucket_urls import BucketUrl
+from stagewright.duration import Duration
 from stagewright.object_names import ObjectNames
 from stagewright.object_streams import PartWriter, RangeReader
 from stagewright.ports import BlobReader, BlobWriter
@@ -143,18 +144,18 @@ class S3BlobStore:
             raise
 
     async def presign_put(
-        self, key: str, *, expires: timedelta, content_type: str | None = None
+        self, key: str, *, expires: Duration, content_type: str | None = None
     ) -> PresignedUrl:
         """A URL that accepts a PUT of the blob until it expires, of that content type if one is given."""
         self._names.of(key)
         return await self._presigned(key, "PUT", expires, _headers(content_type))
 
-    async def presign_get(self, key: str, *, expires: timedelta) -> PresignedUrl:
+    async def presign_get(self, key: str, *, expires: Duration) -> PresignedUrl:
         """A URL that answers a GET of the blob until it expires."""
         self._names.of(key)
         return await self._presigned(key, "GET", expires, {})
 
-    async def _presigned(self, key: str, method: str, expires: timedelta, headers: Answer) -> PresignedUrl:
+    async def _presigned(self, key: str, method: str, expires: Duration, headers: Answer) -> PresignedUrl:
         return await self._threads.call(
             partial(presign, key=key, method=method, expires=expires, headers=headers)
         )

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from stagewright.duration import Duration
 from stagewright.presigned_urls import PresignedUrl, seconds_to_sign
 from stagewright_blob_s3.bucket import Bucket
 from stagewright_blob_s3.client import Answer
@@ -12,7 +13,7 @@ __all__ = ["presign"]
 _FOREVER: Final = timedelta(days=10_000)
 
 
-def presign(bucket: Bucket, key: str, *, method: str, expires: timedelta, headers: Answer) -> PresignedUrl:
+def presign(bucket: Bucket, key: str, *, method: str, expires: Duration, headers: Answer) -> PresignedUrl:
     """A URL for one object, one method and the headers; it ends with the credentials at the latest.
 
     Raises:

@@ -97,7 +97,9 @@ class S3Settings:
         given = dict(cast("Mapping[str, object]", options))
         for name, text in url.parameters.items():
             if name in given:
-                raise InvalidSettingError(name, text, "is in the URL and beside it; give it once")
+                raise InvalidSettingError(
+                    name, text.rpartition("@")[2], "is in the URL and beside it; give it once"
+                )
             given[name] = _read(name, text)
         return cls(**given)  # type: ignore[arg-type]  # each is checked above
 
@@ -127,14 +129,23 @@ _READERS: Final[Mapping[str, Callable[[str], object]]] = {
 
 
 def _check_endpoint(url: str) -> None:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        shown = url.rpartition("@")[2]
-        raise InvalidSettingError(
-            "endpoint_url", shown, "must be a URL such as 'https://storage.example:9000'"
-        )
-    if "@" in parts.netloc:
+    before, has_user, shown = url.rpartition("@")
+    if has_user:
+        # Wherever it stands: a secret may have a '/', '?' or '#' in it, which ends the part that names users.
+        scheme = f"{urlsplit(before).scheme}://" if "://" in before else ""
         problem = (
             "names a user, and credentials come by the vendor's own chain alone; leave out what is before '@'"
         )
-        raise InvalidSettingError("endpoint_url", f"{parts.scheme}://***@{parts.hostname}", problem)
+        raise InvalidSettingError("endpoint_url", f"{scheme}***@{shown}", problem)
+    if not _is_address(url):
+        raise InvalidSettingError(
+            "endpoint_url", shown, "must be a URL such as 'https://storage.example:9000'"
+        )
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False

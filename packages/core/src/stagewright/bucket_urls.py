@@ -8,6 +8,7 @@ from typing import Final, Self
 from urllib.parse import parse_qsl
 
 from stagewright.errors import InvalidSettingError
+from stagewright.shown_urls import named_parameter
 
 __all__ = ["BucketUrl"]
 
@@ -70,7 +71,7 @@ def _parameters(shown: str, query: str, known: Collection[str]) -> dict[str, str
     found: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in known:
-            problem = f"has the parameter {name!r}, and there are only {', '.join(sorted(known)) or 'none'}"
+            problem = f"has {named_parameter(name)}, and there are only {', '.join(sorted(known)) or 'none'}"
             raise InvalidSettingError("url", shown, problem)
         if name in found:
             raise InvalidSettingError("url", shown, f"has the parameter {name!r} twice; give it once")

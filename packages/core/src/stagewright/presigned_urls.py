@@ -4,12 +4,14 @@ import math
 from datetime import datetime, timedelta
 from typing import Final, Self
 
-from stagewright.errors import InvalidSettingError
+from stagewright.duration import Duration, parse_duration
+from stagewright.errors import InvalidDurationError, InvalidSettingError
 
 __all__ = ["PresignedUrl", "seconds_to_sign"]
 
 _LONGEST: Final = timedelta(days=7)
 """What version 4 of the signatures of S3 and Cloud Storage allows."""
+_BOUNDS: Final = "must be more than nothing and no more than 7 days"
 
 
 class PresignedUrl(str):
@@ -37,7 +39,7 @@ class PresignedUrl(str):
         return (PresignedUrl, (str(self), self.expires_at))
 
 
-def seconds_to_sign(expires: timedelta, *, at_most: timedelta = _LONGEST) -> int:
+def seconds_to_sign(expires: Duration, *, at_most: timedelta = _LONGEST) -> int:
     """For how many whole seconds a URL is signed: what was asked for, rounded up.
 
     Args:
@@ -45,8 +47,12 @@ def seconds_to_sign(expires: timedelta, *, at_most: timedelta = _LONGEST) -> int
         at_most: What whoever signs can promise; it is rounded down.
 
     Raises:
-        InvalidSettingError: If nothing, or more than seven days, was asked for.
+        InvalidSettingError: If that is no duration, nothing, or more than seven days.
     """
-    if not timedelta(0) < expires <= _LONGEST:
-        raise InvalidSettingError("expires", expires, "must be more than nothing and no more than 7 days")
-    return min(math.ceil(expires.total_seconds()), math.floor(at_most.total_seconds()))
+    try:
+        asked = parse_duration(expires, field="expires")
+    except InvalidDurationError as error:
+        raise InvalidSettingError("expires", expires, f"{error.problem}; {_BOUNDS}") from None
+    if not timedelta(0) < asked <= _LONGEST:
+        raise InvalidSettingError("expires", expires, _BOUNDS)
+    return min(math.ceil(asked.total_seconds()), math.floor(at_most.total_seconds()))

@@ -54,6 +54,19 @@ def keys_in(folder: Path) -> list[str]:
     return asyncio.run(read())
 
 
+@pytest.mark.parametrize("place", ["nope/x.json", "report.json/x.json"])
+def test_nothing_is_deleted_whose_report_cannot_be_written(called: Called, folder: Path, place: str) -> None:
+    before = keys_in(folder)
+    Path("report.json").write_text("of another time", encoding="utf-8")
+    stores = ("--url", URL, "--blob-store", folder.as_uri())
+    refused = called("blobs", "orphans", *stores, "--delete", "--json", place)
+    assert refused.returncode != 0
+    assert f"--json '{place}' can't be written" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert keys_in(folder) == before
+    assert Path("report.json").read_text(encoding="utf-8") == "of another time"
+
+
 @pytest.mark.guarantee("orphans.by-the-command")
 def test_orphans_are_listed_and_with_delete_removed(called: Called, folder: Path) -> None:
     before = keys_in(folder)

@@ -56,6 +56,9 @@ def test_what_nobody_opens_is_an_error_that_lists_what_is_known(registry: Adapte
         "mongodb://me:hunter2@host/db",
         "mongodb://me:hun@ter2@host/db",
         "mongodb://host/db?user=me&password=hunter2",
+        "mongodb://host/db?pasword=hunter2&auth=hunter2#hunter2",
+        "mongodb://:pass?hunter2@host",
+        "mongodb://host/?hunter2@host=1",
         "mongodb://host/db?aws_secret_access_key=hunter2&x=1",
     ],
 )

@@ -208,6 +208,8 @@ class _Work:
         async with opening as kernel:
             host = NodeHost.with_settings(kernel, self._options)
             await host.run(signals=self._signals)
+            # A store's client may still wait for a server that hangs, for longer than whoever stops this worker does.
+            ExitDeadline(_LAST_CLEAN_UP, 0).arm()
 
 
 def _warn_of_unread(table: ProjectTable) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlalchemy import URL
 
 from stagewright.errors import InvalidSettingError
-from stagewright.plugins.adapters import redacted
+from stagewright.shown_urls import named_parameter, redacted
 from stagewright_persistence_sqlalchemy.names import Names, checked_names
 from stagewright_persistence_sqlalchemy.pooler import UNPREPARED
 
@@ -197,4 +197,4 @@ def _settings(url: URL, text: str) -> dict[str, str]:
 
 def _unusable(url: URL, name: str, problem: str) -> InvalidSettingError:
     text = redacted(url.render_as_string(hide_password=True))
-    return InvalidSettingError("url", text, f"has the parameter {name!r}, which can't be used: {problem}")
+    return InvalidSettingError("url", text, f"has {named_parameter(name)}, which can't be used: {problem}")

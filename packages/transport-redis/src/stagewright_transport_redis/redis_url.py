@@ -20,6 +20,11 @@ SCHEMES: Final = ("redis", "rediss", "unix", "valkey", "valkeys")
 """Each of the network may be followed by `+sentinel` or `+cluster`."""
 
 _URL: Final = re.compile(r"([a-z]+)(?:\+([a-z]+))?://([^/?#]*)([^?#]*)(?:\?([^#]*))?", re.IGNORECASE)
+_CUT_SHORT: Final = re.compile(rf"(?:{'|'.join(SCHEMES)})(?:\+[a-z]+)?://.*#", re.IGNORECASE | re.DOTALL)
+_ENCODE: Final = (
+    "has a '#', or an '@' behind a '/' or '?'; "
+    "percent-encode '/', '?', '#' and '@' in a password and in parameters"
+)
 _HOST: Final = re.compile(r"(\[[^\]]+\]|[^:\[\]]*)(?::(\d{1,5}))?")
 _PORTS: Final[Mapping[Kind, int]] = {"server": 6379, "cluster": 6379, "sentinel": 26379}
 _LEAST_KEEP: Final = timedelta(minutes=10)
@@ -111,10 +116,14 @@ class _Reader:
     def __init__(self, url: str, namespace: str | None) -> None:
         self._url = url
         match = _URL.fullmatch(url) if isinstance(url, str) else None
+        if match is None and isinstance(url, str) and _CUT_SHORT.match(url):
+            self._refuse(_ENCODE)
         if match is None or match[1].lower() not in SCHEMES:
             self._refuse(f"must begin with one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}")
         scheme, variant, netloc, path, query = (part or "" for part in match.groups())
         self._scheme = scheme.lower()
+        if "@" in query or ("@" in path and netloc):
+            self._refuse(_ENCODE)
         self._kind: Kind = self._kind_of(variant.lower())
         credentials, _, hosts = netloc.rpartition("@")
         username, _, password = credentials.partition(":")

@@ -12,6 +12,7 @@ from typing import Self
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
 from stagewright.blob_keys import require_blob_key
+from stagewright.duration import Duration
 from stagewright.errors import BlobNotFoundError
 from stagewright.memory import InMemoryBlobStore, InMemoryDatabase
 from stagewright.presigned_urls import PresignedUrl, seconds_to_sign
@@ -45,16 +46,16 @@ class SigningStore(InMemoryBlobStore):
             thread.join()
 
     async def presign_put(
-        self, key: str, *, expires: timedelta, content_type: str | None = None
+        self, key: str, *, expires: Duration, content_type: str | None = None
     ) -> PresignedUrl:
         """A URL that accepts a PUT."""
         return self.url("PUT", key, expires, content_type or "")
 
-    async def presign_get(self, key: str, *, expires: timedelta) -> PresignedUrl:
+    async def presign_get(self, key: str, *, expires: Duration) -> PresignedUrl:
         """A URL that answers a GET."""
         return self.url("GET", key, expires, "")
 
-    def url(self, method: str, key: str, expires: timedelta, content_type: str) -> PresignedUrl:
+    def url(self, method: str, key: str, expires: Duration, content_type: str) -> PresignedUrl:
         """A signed URL."""
         require_blob_key(key)
         expires_at = self.clock.now() + timedelta(seconds=seconds_to_sign(expires))

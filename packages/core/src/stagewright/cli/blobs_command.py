@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -66,6 +67,10 @@ def _orphans_command(plugins: PluginSet, /, json_file: Path | None, **flags: Any
         raise SettingError(f"--url {where}: a store in memory ends with its process; name the one to look at")
     for name in ("min_age", "pause"):
         flags[name] = parse_duration(flags[name], field=f"--{name.replace('_', '-')}")
+    if json_file is not None:
+        # What was deleted can be told only once.
+        with _report_errors(json_file):
+            _check_writable(json_file)
 
     async def swept() -> OrphanReport:
         opening = open_kernel([], where, blob_store=settings.blob_store, plugins=plugins, create_schema=False)
@@ -76,7 +81,28 @@ def _orphans_command(plugins: PluginSet, /, json_file: Path | None, **flags: Any
     _print_report(report, delete=flags["delete"], min_age=flags["min_age"])
     if json_file is not None:
         text = json.dumps(_as_json(report), ensure_ascii=False, indent=2)
-        json_file.write_text(text + "\n", encoding="utf-8")
+        with _report_errors(json_file):
+            json_file.write_text(text + "\n", encoding="utf-8")
+
+
+@contextmanager
+def _report_errors(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        problem = (
+            f"can't be written ({error.strerror or error}); name a file in a folder that you may write to"
+        )
+        raise SettingError(f"--json {str(file)!r} {problem}") from error
+
+
+def _check_writable(file: Path) -> None:
+    """Open it as it will be opened, and leave everything as it is."""
+    if not file.exists():
+        file.touch(exist_ok=False)
+        file.unlink()
+    elif file.is_file():
+        file.open("a").close()
 
 
 def _print_report(report: OrphanReport, *, delete: bool, min_age: timedelta) -> None:

@@ -25,13 +25,12 @@ from stagewright.ports import (
     StepLedger,
 )
 from stagewright.records import Fairness
+from stagewright.shown_urls import redacted
 
 __all__ = ["AdapterOpener", "AdapterOptions", "AdapterRegistry", "AdapterSet", "redacted", "scheme_of"]
 
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_PASSWORD: Final = re.compile(r"(?<=://)([^:@/?#]*):.*@")
-_SECRET_PARAMETER: Final = re.compile(r"(?i)([?&][^=&#]*(?:password|secret|token|key)[^=&#]*=)[^&#]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,11 +226,6 @@ def scheme_of(url: str) -> str:
     """The scheme of a URL in lower case; empty when the text has none."""
     match = _URL.match(url)
     return "" if match is None else match[1].lower()
-
-
-def redacted(url: str) -> str:
-    """A URL as it may be shown: without its password, and without values of parameters that sound secret."""
-    return _SECRET_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
 
 
 def _entered(

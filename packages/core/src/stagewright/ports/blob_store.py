@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Protocol, runtime_checkable
 
+from stagewright.duration import Duration
 from stagewright.presigned_urls import PresignedUrl
 
 __all__ = ["BlobReader", "BlobStore", "BlobWriter", "DatesBlobs", "Presigner"]
@@ -127,15 +128,15 @@ class Presigner(Protocol):
 
     Raises:
         InvalidBlobKeyError: If the key is none.
-        InvalidSettingError: If `expires` is nothing, or more than seven days.
+        InvalidSettingError: If `expires` is no duration, nothing, or more than seven days.
     """
 
     async def presign_put(
-        self, key: str, *, expires: timedelta, content_type: str | None = None
+        self, key: str, *, expires: Duration, content_type: str | None = None
     ) -> PresignedUrl:
         """A URL that accepts a PUT of the blob until it expires; with a content type, a PUT of that one alone."""
         ...
 
-    async def presign_get(self, key: str, *, expires: timedelta) -> PresignedUrl:
+    async def presign_get(self, key: str, *, expires: Duration) -> PresignedUrl:
         """A URL that answers a GET of the blob until it expires."""
         ...
