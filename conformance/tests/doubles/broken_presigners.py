@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import pytest
 
+from stagewright.duration import Duration, parse_duration
 from stagewright.ports import BlobStore
 from stagewright.presigned_urls import PresignedUrl
 from stagewright.testing import FakeClock
@@ -98,7 +99,7 @@ class TestAnswersNothingForNothing(SigningDoubles, PresignerSuite):
 class SignsForAnyType(SigningStore):
     """Who may write one content type may write all."""
 
-    def url(self, method: str, key: str, expires: timedelta, content_type: str) -> PresignedUrl:
+    def url(self, method: str, key: str, expires: Duration, content_type: str) -> PresignedUrl:
         return super().url(method, key, expires, "")
 
 
@@ -109,7 +110,7 @@ class TestSignsForAnyType(SigningDoubles, PresignerSuite):
 class PromisesTooMuch(SigningStore):
     """What it says of a URL's end is later than what was asked for."""
 
-    def url(self, method: str, key: str, expires: timedelta, content_type: str) -> PresignedUrl:
+    def url(self, method: str, key: str, expires: Duration, content_type: str) -> PresignedUrl:
         signed = super().url(method, key, expires, content_type)
         return PresignedUrl(signed, signed.expires_at + timedelta(hours=3))
 
@@ -118,11 +119,16 @@ class TestPromisesTooMuch(SigningDoubles, PresignerSuite):
     double = PromisesTooMuch
 
 
+def _possible(expires: Duration) -> timedelta:
+    asked = abs(expires) if isinstance(expires, timedelta | int | float) else expires
+    return min(parse_duration(asked, field="expires") or timedelta(1), timedelta(days=7))
+
+
 class SignsForYears(SigningStore):
     """It signs for whatever time it is asked for, as far as it can."""
 
-    def url(self, method: str, key: str, expires: timedelta, content_type: str) -> PresignedUrl:
-        return super().url(method, key, min(abs(expires) or timedelta(1), timedelta(days=7)), content_type)
+    def url(self, method: str, key: str, expires: Duration, content_type: str) -> PresignedUrl:
+        return super().url(method, key, _possible(expires), content_type)
 
 
 class TestSignsForYears(SigningDoubles, PresignerSuite):
@@ -132,7 +138,7 @@ class TestSignsForYears(SigningDoubles, PresignerSuite):
 class SignsAnyKey(SigningStore):
     """It signs what is no key."""
 
-    def url(self, method: str, key: str, expires: timedelta, content_type: str) -> PresignedUrl:
+    def url(self, method: str, key: str, expires: Duration, content_type: str) -> PresignedUrl:
         return super().url(
             method, "".join(filter(str.isprintable, key))[:900] or "none", expires, content_type
         )
