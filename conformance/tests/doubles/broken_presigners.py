@@ -120,8 +120,9 @@ class TestPromisesTooMuch(SigningDoubles, PresignerSuite):
 
 
 def _possible(expires: Duration) -> timedelta:
-    asked = abs(expires) if isinstance(expires, timedelta | int | float) else expires
-    return min(parse_duration(asked, field="expires") or timedelta(1), timedelta(days=7))
+    if isinstance(expires, timedelta):
+        expires = abs(expires)
+    return min(parse_duration(expires, field="expires") or timedelta(1), timedelta(days=7))
 
 
 class SignsForYears(SigningStore):
