@@ -105,7 +105,8 @@ def _last_word(error: BaseException) -> str | None:
         if isinstance(cause, vendor.AuthenticationError) and any(asked in text for asked in _ASKED):
             return "wants a password, and the URL has none; write it before the host, as in redis://:password@host"
         if isinstance(cause, _NO_MASTER) and "AuthenticationError" in text:
-            return "has sentinels that let nobody in without the right sentinel_password; give it, and sentinel_username if there is one"
+            fix = "give it, and sentinel_username if there is one"
+            return f"has sentinels that let nobody in without the right sentinel_password; {fix}"
         is_clusters = isinstance(cause, vendor.RedisClusterException)
         cause = cause.__cause__ or (cause.__context__ if is_clusters else None)
     return None
