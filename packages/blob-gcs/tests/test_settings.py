@@ -51,10 +51,10 @@ def test_settings_may_stand_beside_the_url_and_have_defaults() -> None:
         ("gs://bucket?token=hidden", {}, "has the parameter 'token'"),
         ("gs://KEY:hidden@bucket", {}, "credentials come by the vendor's own chain alone"),
         ("gs://bucket", {"endpoint_url": "https://example:hidden@storage.example"}, "names a user"),
-        ("gs://bucket?endpoint_url=http://u:a%3Fhidden@127.0.0.1:1", {}, "names a user"),
-        ("gs://bucket?endpoint_url=http://u:a%23hidden@127.0.0.1:1", {}, "names a user"),
-        ("gs://bucket?endpoint_url=http://u:a?b&hidden@127.0.0.1:1", {}, "percent-encode"),
-        ("gs://bucket?endpoint_url=http://h:x", {}, "must be a URL such as"),
+        ("gs://bucket?endpoint_url=http://example:a%3Fhidden@127.0.0.1:1", {}, "names a user"),
+        ("gs://bucket?endpoint_url=http://example:a%23hidden@127.0.0.1:1", {}, "names a user"),
+        ("gs://bucket?endpoint_url=http://example:a?b&hidden@127.0.0.1:1", {}, "percent-encode"),
+        ("gs://bucket?endpoint_url=http://storage.example:x", {}, "must be a URL such as"),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(url: str, options: dict[str, Any], told: str) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -19,11 +19,21 @@ from stagewright.ports import Enlistable, GroupsJobs, JobTransport, MayLoseJobs,
 from stagewright.records import Fairness, HeldLease
 from stagewright_conformance.samples import a_job
 from stagewright_host_node import NodeHost
+from stagewright_test_support.servers import RedisServer
+from stagewright_test_support.starting import starting
 from stagewright_transport_redis import RedisJobTransport, RedisRefusedError, RedisUnavailableError
 from stagewright_transport_redis.opening import _check
 from stagewright_transport_redis.plugin import contents, empty, open_redis
 
 OpenFlows = Callable[..., Awaitable[Kernel]]
+
+
+@pytest.fixture(scope="module")
+def another_kind() -> Iterator[dict[str, str]]:
+    """Servers that are neither clusters nor sentinels, one of them with a password."""
+    with starting(RedisServer.start) as start:
+        servers = {"plain": start(), "locked": start(settings={"requirepass": "hunter2"})}
+        yield {name: f"127.0.0.1:{server.port}" for name, server in servers.items()}
 
 
 def flow() -> Workflow:
@@ -73,6 +83,38 @@ async def test_a_server_that_is_not_there_is_told_at_once() -> None:
     with pytest.raises(RedisUnavailableError, match="redis://127.0.0.1:1 can't be used at the moment"):
         async with open_kernel(flow(), "memory://", job_transport="redis://127.0.0.1:1"):
             pass
+
+
+@pytest.mark.guarantee("redis.errors-are-typed")
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("redis+cluster://{plain}", "is no cluster; write its URL without '+cluster'"),
+        ("redis+sentinel://{plain}/main", "is no sentinel; name the sentinels with their ports"),
+        ("redis://{locked}", "wants a password, and the URL has none"),
+        ("redis+cluster://{locked}", "wants a password, and the URL has none"),
+        (
+            "redis+sentinel://{locked}/main",
+            "has sentinels that let nobody in without the right sentinel_password",
+        ),
+    ],
+)
+async def test_a_server_of_another_kind_is_refused_for_good(
+    another_kind: dict[str, str], url: str, said: str
+) -> None:
+    address = url.format(**another_kind)
+    with pytest.raises(RedisRefusedError) as refused:
+        async with open_kernel(flow(), "memory://", job_transport=address):
+            pass
+    assert str(refused.value).startswith(f"{address} {said}")
+
+
+async def test_sentinels_that_cannot_be_reached_are_told_in_a_sentence() -> None:
+    async with RedisJobTransport.from_url("redis+sentinel://127.0.0.1:1/main") as transport:
+        with pytest.raises(RedisUnavailableError) as unavailable:
+            await transport.depth()
+    assert "the sentinels can't be reached" in str(unavailable.value)
+    assert "ConnectionPool" not in str(unavailable.value)
 
 
 @pytest.mark.parametrize("version", ["6.0.16", "5.0.7"])

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from stagewright import open_kernel
 from stagewright.errors import (
     BlobNotFoundError,
     DamagedBlobError,
@@ -116,6 +117,19 @@ async def test_a_file_says_whose_bytes_it_has(folder: Path, store: FileSystemBlo
     head, data = file.read_bytes().split(b"\n", 1)
     assert head == f'{{"stagewright_blob": 1, "content_type": "application/json", "key": "{KEY}"}}'.encode()
     assert data == b"\n{}\n"
+
+
+@pytest.mark.parametrize(
+    ("rest", "problem"), [("", "is a file; name a folder"), ("/a/b", "lies in '.*', which is a file")]
+)
+async def test_a_file_in_the_place_of_the_folder_is_refused_when_it_is_opened(
+    tmp_path: Path, rest: str, problem: str
+) -> None:
+    (tmp_path / "taken").write_text("x", encoding="utf-8")
+    url = (tmp_path / "taken").as_uri() + rest
+    with pytest.raises(InvalidSettingError, match=problem):
+        async with open_kernel([], "memory://", blob_store=url):
+            pass
 
 
 @pytest.mark.guarantee("files.no-key-leads-out")
@@ -337,10 +351,11 @@ async def test_a_blob_that_may_be_lost_with_the_power_is_no_success(
         await store.put("k", b"1")
 
 
-async def test_a_place_that_is_a_file_is_transient(tmp_path: Path) -> None:
+async def test_a_place_that_becomes_a_file_is_transient(tmp_path: Path) -> None:
+    store = FileSystemBlobStore(tmp_path / "file")
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(TransientError, match="couldn't write a blob"):
-        await FileSystemBlobStore(tmp_path / "file").put("k", b"1")
+        await store.put("k", b"1")
 
 
 async def test_what_lost_processes_were_writing_is_removed_after_a_day(folder: Path) -> None:

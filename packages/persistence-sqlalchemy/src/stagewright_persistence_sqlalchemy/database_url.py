@@ -62,9 +62,9 @@ def with_driver(url: URL) -> URL:
 
 
 def shown(url: URL) -> str:
-    """The URL as it may be shown: without its secrets and its driver."""
+    """The URL as it may be shown: without its secrets and its driver, with what names its tables."""
     text = url.set(drivername=url.get_backend_name()).render_as_string(hide_password=True)
-    return redacted(text)
+    return redacted(text, whole=("schema", "table_prefix"))
 
 
 @contextmanager

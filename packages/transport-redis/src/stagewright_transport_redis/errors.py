@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from redis import exceptions as vendor
+from redis.asyncio import sentinel as aiosentinel
+from redis.sentinel import MasterNotFoundError
 
 from stagewright.errors import StagewrightError, TransientError
 
@@ -46,6 +48,8 @@ _PASSING: Final = (
     OSError,
 )
 _PASSING_CODES: Final = ("OOM", "LOADING", "BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED", "MASTERDOWN")
+_NO_MASTER: Final = (MasterNotFoundError, aiosentinel.MasterNotFoundError)
+_ASKED: Final = ("HELLO must be called with the client already authenticated", "Authentication required")
 _DENIED: Final = (
     vendor.AuthenticationError,
     vendor.AuthenticationWrongNumberOfArgsError,
@@ -56,7 +60,7 @@ _DENIED: Final = (
 
 def is_repeatable(error: BaseException) -> bool:
     """Whether the same call may succeed in a moment: a connection that was lost, a server that is replaced."""
-    return isinstance(error, _PASSING) and not isinstance(error, _DENIED)
+    return isinstance(error, _PASSING) and not isinstance(error, _DENIED) and _last_word(error) is None
 
 
 @contextmanager
@@ -68,17 +72,47 @@ def translated(place: str) -> Iterator[None]:
     """
     try:
         yield
-    except _DENIED as error:
+    except (vendor.RedisError, vendor.RedisClusterException, OSError) as error:
+        raise _translation(place, error) from error
+
+
+def _translation(place: str, error: Exception) -> StagewrightError:
+    problem = _last_word(error)
+    if problem is not None:
+        return RedisRefusedError(f"{place} {problem}")
+    if isinstance(error, _DENIED):
         fix = "give one who may run scripts on the namespace's keys and channel"
-        problem = f"{place} refuses this user ({error}); {fix}"
-        raise RedisRefusedError(problem) from error
-    except _PASSING as error:
-        raise RedisUnavailableError(f"{place} can't be used at the moment: {_said(error)}") from error
-    except vendor.RedisError as error:
-        if _said(error).split(" ")[0] in _PASSING_CODES:
-            raise RedisUnavailableError(f"{place} can't do this at the moment: {error}") from error
-        raise RedisRefusedError(f"{place} refused this: {_said(error)}") from error
+        return RedisRefusedError(f"{place} refuses this user ({error}); {fix}")
+    if isinstance(error, _PASSING):
+        return RedisUnavailableError(f"{place} can't be used at the moment: {_said(error)}")
+    if _said(error).split(" ")[0] in _PASSING_CODES:
+        return RedisUnavailableError(f"{place} can't do this at the moment: {error}")
+    return RedisRefusedError(f"{place} refused this: {_said(error)}")
+
+
+def _last_word(error: BaseException) -> str | None:
+    """What is wrong with the address, if that is why: a server of another kind, or one that wants a password.
+
+    Clients of clusters and sentinels make a lost connection of each of these.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        text = str(cause)
+        if isinstance(cause, vendor.ResponseError) and "cluster support disabled" in text:
+            return "is no cluster; write its URL without '+cluster'"
+        if isinstance(cause, vendor.ResponseError) and "unknown command" in text and "SENTINEL" in text:
+            return "is no sentinel; name the sentinels with their ports, or write the URL without '+sentinel'"
+        if isinstance(cause, vendor.AuthenticationError) and any(asked in text for asked in _ASKED):
+            return "wants a password, and the URL has none; write it before the host, as in redis://:password@host"
+        if isinstance(cause, _NO_MASTER) and "AuthenticationError" in text:
+            fix = "give it, and sentinel_username if there is one"
+            return f"has sentinels that let nobody in without the right sentinel_password; {fix}"
+        is_clusters = isinstance(cause, vendor.RedisClusterException)
+        cause = cause.__cause__ or (cause.__context__ if is_clusters else None)
+    return None
 
 
 def _said(error: BaseException) -> str:
+    if isinstance(error, _NO_MASTER):
+        return "the sentinels can't be reached, or watch no master of that name that works"
     return str(error) or type(error).__name__

@@ -1,6 +1,7 @@
 """Which folder a `file:` URL or a path names."""
 
 import os
+import stat
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -34,7 +35,22 @@ def folder_named(place: str | os.PathLike[str]) -> Path:
     if folder == folder.parent:
         problem = f"names the root of the file system; give blobs a folder of their own, {_EXAMPLE}"
         raise InvalidSettingError(_SETTING, str(place), problem)
+    _require_room_for(folder, str(place))
     return folder
+
+
+def _require_room_for(folder: Path, given: str) -> None:
+    for path in (folder, *folder.parents):
+        try:
+            is_folder = stat.S_ISDIR(path.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            return  # Whether it can be used shows when it is.
+        if not is_folder:
+            which = "is a file" if path == folder else f"lies in {str(path)!r}, which is a file"
+            raise InvalidSettingError(_SETTING, given, f"{which}; name a folder, {_EXAMPLE}")
+        return
 
 
 def _path_in(url: str) -> str:
