@@ -101,8 +101,13 @@ class _AsyncpgSession:
     async def commit(self) -> None:
         if self._is_begun:
             self._check_open()
-            with translated_commit_errors():
-                await self._driver.execute("COMMIT")
+            try:
+                with translated_commit_errors():
+                    await self._driver.execute("COMMIT")
+            except asyncio.CancelledError:
+                # Answered once the server is done with the commit, whichever way.
+                await self._undo("ROLLBACK")
+                raise
         self.is_settled = True
 
     async def roll_back(self) -> None:

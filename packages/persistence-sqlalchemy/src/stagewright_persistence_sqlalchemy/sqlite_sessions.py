@@ -89,8 +89,13 @@ class _SqliteSession:
 
     async def commit(self) -> None:
         if self._is_begun:
-            with translated_commit_errors():
-                await self._in_thread(lambda connection: connection.execute("COMMIT"))
+            try:
+                with translated_commit_errors():
+                    await self._in_thread(lambda connection: connection.execute("COMMIT"))
+            except asyncio.CancelledError:
+                # The thread goes on all the same; behind it, what has become of the transaction is decided.
+                await self.roll_back()
+                raise
         self.is_settled = True
 
     async def roll_back(self) -> None:

@@ -43,19 +43,15 @@ MUTANTS: Final[dict[str, tuple[Patch, ...]]] = {
     "a step returns what it kept from others": (
         Patch(
             _RUN,
-            "        await discard_result(self._resources, stored)\n"
-            "        return await self._recorded_before(row, current)",
-            "        await discard_result(self._resources, stored)\n        return Answer(back)",
+            "            return Answer(back)\n        return await self._recorded_before(row, current)",
+            "            return Answer(back)\n        return Answer(back)",
         ),
     ),
     "the blob of a kept result is removed": (
         Patch(
-            _RUN,
-            "        if applied:\n            return Answer(back)\n        await discard_result",
-            "        if applied:\n"
-            "            await discard_result(self._resources, stored)\n"
-            "            return Answer(back)\n"
-            "        await discard_result",
+            "stagewright.runtime.steps.results",
+            "    if not applied:\n        await _discard(resources, stored)\n    return applied, row",
+            "    await _discard(resources, stored)\n    return applied, row",
         ),
     ),
     "a deadline slides": (
