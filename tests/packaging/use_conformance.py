@@ -44,7 +44,7 @@ import pytest
 
 from stagewright.memory import InMemoryBlobStore
 from stagewright_conformance import (
-    BLOB_STORE_SUITES, BlobListingSuite, BlobStreamSuite, BlobSuite, suites_left_out,
+    BLOB_STORE_SUITES, BlobDateSuite, BlobListingSuite, BlobStreamSuite, BlobSuite, suites_left_out,
 )
 
 
@@ -55,6 +55,10 @@ class Acme:
 
 
 class TestBlobs(Acme, BlobSuite):
+    pass
+
+
+class TestDates(Acme, BlobDateSuite):
     pass
 
 
@@ -117,7 +121,7 @@ def main() -> int:
         run(folder, *command, "--target=Acme", "--json=discovered.json")
         ways = [passed(folder, file) for file in ("subclassed.json", "at-url.json", "discovered.json")]
     print(f"passed, by suite: {ways[0]}")
-    if "acme://shelf" not in listed or len(ways[0]) != 3 or any(way != ways[0] for way in ways):
+    if "acme://shelf" not in listed or len(ways[0]) != 4 or any(way != ways[0] for way in ways):
         sys.exit(f"the three ways don't exercise the same: {ways}\n{listed}")
     return 0
 

@@ -219,6 +219,20 @@ async def test_after_three_tries_the_conflict_is_raised_and_nothing_kept(
     assert contents() == before
 
 
+async def test_a_deadlock_is_tried_again_more_often(
+    kernel: Kernel, start_run: StartRun, fail_at: FailAt, moments: list[str]
+) -> None:
+    run_id = await start_run(kernel)
+    fail_at("commit", times=7, error=DeadlockError("cycle"))
+    assert (await kernel.dispatch(CancelRun(run_id))).cancelled
+    other = await start_run(kernel)
+    fail_at("commit", times=8, error=DeadlockError("cycle"))
+    moments.clear()
+    with pytest.raises(DeadlockError):
+        await kernel.dispatch(CancelRun(other))
+    assert moments.count("begin") == 8
+
+
 async def test_each_try_decides_anew(
     kernel: Kernel,
     persistence: InMemoryPersistence,

@@ -7,7 +7,13 @@ from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar, cast
 
-from stagewright.errors import AfterCommitError, RecordNotFoundError, StaleVersionError, TransientError
+from stagewright.errors import (
+    AfterCommitError,
+    DeadlockError,
+    RecordNotFoundError,
+    StaleVersionError,
+    TransientError,
+)
 from stagewright.events import Event, event_payload
 from stagewright.kernel.context import KernelPorts
 from stagewright.ports import Enlistable, JobTransport, Persistence, StepLedger, WorkNotifier
@@ -20,6 +26,8 @@ __all__ = ["UnitOfWork", "in_transaction"]
 
 R = TypeVar("R")
 _TRIES: Final = 3
+# Who is chosen to end a deadlock has done nothing wrong, and may be chosen again while the others go on.
+_DEADLOCK_TRIES: Final = 8
 _NOT_REPEATED: Final = (
     "nothing of this command is left in your transaction, in which it was not tried again: roll your transaction back "
     "and do all of it anew"
@@ -252,7 +260,8 @@ async def in_transaction(
 ) -> R:
     """Run `work` in a transaction of its own, then what it left for after the commit.
 
-    A stale version, or a store that couldn't do it this time, starts it over in a new transaction, three times in all.
+    A stale version, or a store that couldn't do it this time, starts it over in a new transaction, three times in all;
+    a deadlock does so up to eight times.
     So does something slow that it asked to have fetched; the work must bear that. In the caller's transaction the work
     runs in a savepoint, and only what it asked to have fetched starts it over.
 
@@ -273,7 +282,7 @@ async def in_transaction(
                 error.add_note(_NOT_REPEATED)
                 raise
             conflicts += 1
-            if conflicts >= _TRIES:
+            if conflicts >= (_DEADLOCK_TRIES if isinstance(error, DeadlockError) else _TRIES):
                 raise
             continue
         except _FetchOutside as needed:
