@@ -199,7 +199,8 @@ class UnfinishedBlob:
                     self._path.replace(path)
                     return True
                 return self._place_as_first(path)
-            except FileNotFoundError:
+            except (FileNotFoundError, FileExistsError):
+                # The latter is what `mkdir` says of a folder that was there, and is gone when it is looked at.
                 if not left:
                     raise
         return False
