@@ -394,6 +394,26 @@ async def test_no_blob_is_lost_to_who_removes_its_folder_as_empty(
     assert await keys(store) == [f"w/r/{number}" for number in range(6)]
 
 
+async def test_a_folder_that_goes_away_while_it_is_made_is_made_again(
+    store: FileSystemBlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.put("there", b"1")
+    make, removed = Path.mkdir, 3
+
+    def make_what_is_removed(
+        self: Path, mode: int = 0o777, parents: bool = False, exist_ok: bool = False
+    ) -> None:
+        nonlocal removed
+        if removed and "incoming" not in self.parts:
+            removed -= 1
+            raise FileExistsError(17, "File exists", str(self))
+        make(self, mode, parents, exist_ok)
+
+    monkeypatch.setattr(Path, "mkdir", make_what_is_removed)
+    assert await store.put("w/r/k", b"kept")
+    assert (removed, await store.get("w/r/k")) == (0, b"kept")
+
+
 @pytest.mark.guarantee("files.streams-hold-one-piece")
 async def test_a_large_artifact_passes_through_in_pieces(store: FileSystemBlobStore) -> None:
     piece, count = b"x" * (1 << 18), 96
