@@ -101,7 +101,10 @@ async def test_a_body_that_ignores_the_cancel_is_cut_off_after_its_grace(
         assert host.stats().executing == 0
 
 
-async def test_a_body_whose_lease_somebody_else_took_is_told(opened: Opened, eventually: Eventually) -> None:
+@pytest.mark.parametrize("interval", ["50ms", "60s"], ids=["by a heartbeat", "by the end of the run"])
+async def test_a_body_whose_lease_somebody_else_took_is_told(
+    opened: Opened, eventually: Eventually, interval: str
+) -> None:
     inside, reasons = asyncio.Event(), []
 
     async def body(ctx: StageContext[int]) -> int:
@@ -113,7 +116,7 @@ async def test_a_body_whose_lease_somebody_else_took_is_told(opened: Opened, eve
         return -1
 
     kernel = await opened("memory://", flow(define_stage("body", body, input=int, output=int)))
-    async with NodeHost(kernel, job_heartbeat_interval="50ms") as host:
+    async with NodeHost(kernel, job_heartbeat_interval=interval, stale_lease_threshold="2m") as host:
         run_id = await create(kernel)
         await asyncio.wait_for(inside.wait(), 5)
         [job] = await kernel.ports.job_transport.get_jobs_by_run(run_id)

@@ -6,10 +6,9 @@ import time
 from typing import Final
 
 from stagewright.hosting.job_execution import JobExecution
-from stagewright.hosting.job_heartbeat import beat
+from stagewright.hosting.job_heartbeat import beat, reason_of_ended_run
 from stagewright.kernel import Kernel
 from stagewright.runtime.failure import describe_exception
-from stagewright.status import TERMINAL_RUN_STATUSES
 from stagewright_host_node.executions import Executions
 
 __all__ = ["CancellationWatch"]
@@ -69,9 +68,10 @@ class CancellationWatch:
             except Exception as error:  # the next heartbeat learns it too
                 _log.debug("whether run %s was cancelled is unknown: %s", run_id, describe_exception(error))
                 return
-            if status in TERMINAL_RUN_STATUSES:
+            reason = reason_of_ended_run(status)
+            if reason is not None:
                 for execution in executions:
-                    execution.tell("cancelled")
+                    execution.tell(reason)
 
     async def _beat(self) -> None:
         for execution in self._executions.current:

@@ -5,13 +5,14 @@ import logging
 from typing import Final
 
 from stagewright.commands import ExecuteJobResult, HeartbeatJob
+from stagewright.definitions.abort import AbortReason
 from stagewright.hosting.job_execution import JobExecution
 from stagewright.hosting.settings import HOST_DEFAULTS, HostSettings
 from stagewright.kernel import Kernel
 from stagewright.records import DequeuedJob
-from stagewright.status import TERMINAL_RUN_STATUSES
+from stagewright.status import Status
 
-__all__ = ["beat", "execute_job_with_heartbeat", "run_with_heartbeat"]
+__all__ = ["beat", "execute_job_with_heartbeat", "reason_of_ended_run", "run_with_heartbeat"]
 
 _log: Final = logging.getLogger("stagewright.host")
 
@@ -59,11 +60,24 @@ async def beat(kernel: Kernel, execution: JobExecution) -> None:
     except Exception as error:
         _log.warning("the lease of %s could not be renewed this time: %s", execution, error)
         return
-    if answer.run_status in TERMINAL_RUN_STATUSES:
-        # Cancelled, or failed by another stage: nobody wants this stage's outcome either way.
-        execution.tell("cancelled")
-    elif not answer.lease_held:
-        execution.tell("lease-lost")
+    reason = reason_of_ended_run(answer.run_status)
+    if reason is None and not answer.lease_held:
+        reason = "lease-lost"
+    if reason is not None:
+        execution.tell(reason)
+
+
+def reason_of_ended_run(status: Status | None) -> AbortReason | None:
+    """Why a body of a run with this status has to stop, or None while the run goes on or isn't known."""
+    match status:
+        case Status.CANCELLED | Status.FAILED:
+            # Failed by another stage: nobody wants this stage's outcome either way.
+            return "cancelled"
+        case Status.COMPLETED:
+            # No run completes without this stage: somebody else took its job and ended it.
+            return "lease-lost"
+        case _:
+            return None
 
 
 async def _beat_on(kernel: Kernel, execution: JobExecution, interval: float) -> None:
