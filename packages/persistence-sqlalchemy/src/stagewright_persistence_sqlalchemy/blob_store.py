@@ -12,6 +12,7 @@ from stagewright.errors import BlobNotFoundError
 from stagewright.ports import BlobReader, BlobWriter
 from stagewright_persistence_sqlalchemy.connection import Connection
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
+from stagewright_persistence_sqlalchemy.id_lists import id_list
 from stagewright_persistence_sqlalchemy.prefixes import starts_with
 from stagewright_persistence_sqlalchemy.statements.reads import blob_by_key, numbered
 from stagewright_persistence_sqlalchemy.statements.writes_at_once import insert_absent
@@ -74,9 +75,8 @@ class SqlAlchemyBlobStore(Connection):
             return
         async with self._writing() as tx:
             for start in range(0, len(wanted), _DELETED_AT_ONCE):
-                some = wanted[start : start + _DELETED_AT_ONCE]
-                names = {f"item_{number}": key for number, key in enumerate(some)}
-                await tx.execute(_delete(self._tables, len(some)), names)
+                some = id_list(wanted[start : start + _DELETED_AT_ONCE])
+                await tx.execute(_delete(self._tables, len(some)), some)
 
     async def list(self, prefix: str) -> AsyncIterator[str]:
         """All keys that start with a prefix, in ascending order, read page by page."""

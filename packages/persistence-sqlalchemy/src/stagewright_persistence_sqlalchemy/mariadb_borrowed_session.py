@@ -12,6 +12,7 @@ from stagewright.ports import CallersThread
 from stagewright_persistence_sqlalchemy.borrowed_session import BorrowedSession
 from stagewright_persistence_sqlalchemy.dialect import SKIPPED
 from stagewright_persistence_sqlalchemy.engine import LARGEST_STATEMENT
+from stagewright_persistence_sqlalchemy.id_lists import id_list
 from stagewright_persistence_sqlalchemy.mariadb_sessions import require_room
 from stagewright_persistence_sqlalchemy.rows import Row
 from stagewright_persistence_sqlalchemy.statements.paths import is_of_met_rows
@@ -74,7 +75,7 @@ class MariadbBorrowedSession(BorrowedSession):
         """
         if not locked:
             return
-        ids = {f"item_{number}": row["id"] for number, row in enumerate(locked)}
+        ids = id_list([row["id"] for row in locked])
         seen = await super().fetch(snapshots_of_runs(self._tables, len(ids)), ids)
         before = {row["id"]: (row["version"], row["event_seq"]) for row in seen}
         for row in locked:

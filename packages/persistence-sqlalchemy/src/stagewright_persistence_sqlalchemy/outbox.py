@@ -9,6 +9,7 @@ from typing import Any, Final
 from stagewright.errors import RecordNotFoundError
 from stagewright.records import EventRecord, NewEvent
 from stagewright_persistence_sqlalchemy.connection import Connection
+from stagewright_persistence_sqlalchemy.id_lists import id_list
 from stagewright_persistence_sqlalchemy.rows import Row, event_of
 from stagewright_persistence_sqlalchemy.statements import outbox as statements
 from stagewright_persistence_sqlalchemy.statements import reads
@@ -63,20 +64,16 @@ class OutboxStores(Connection):
             if not heads:
                 return []
             head_of = {row["run_id"]: row["id"] for row in heads}
-            wanted = _ids(list(head_of)) | {"limit": limit}
-            rows = await tx.fetch(statements.pending_events_of_runs(self._tables, len(head_of)), wanted)
+            run_ids = id_list(list(head_of))
+            of_runs = statements.pending_events_of_runs(self._tables, len(run_ids))
+            rows = await tx.fetch(of_runs, run_ids | {"limit": limit})
             offered = _offered(head_of, rows, token, now)[:limit]
             if not offered:
                 return []
-            parameters = _ids([row["id"] for row in offered]) | {
-                "token": token,
-                "now": now,
-                "until": claimed_until,
-            }
-            claimed = {
-                row["id"]
-                for row in await tx.take(statements.claim_events(self._tables, len(offered)), parameters)
-            }
+            ids = id_list([row["id"] for row in offered])
+            parameters = ids | {"token": token, "now": now, "until": claimed_until}
+            taken = await tx.take(statements.claim_events(self._tables, len(ids)), parameters)
+            claimed = {row["id"] for row in taken}
         return [event_of(row) for row in offered if row["id"] in claimed]
 
     async def renew_outbox_claim(
@@ -89,24 +86,23 @@ class OutboxStores(Connection):
 
     async def release_outbox_events(self, event_ids: Sequence[str], *, token: str) -> None:
         """Give up the claim on these events."""
-        if event_ids:
+        ids = id_list(event_ids)
+        if ids:
             async with self._writing() as tx:
-                await tx.execute(
-                    statements.release_events(self._tables, len(event_ids)),
-                    _ids(event_ids) | {"token": token},
-                )
+                await tx.execute(statements.release_events(self._tables, len(ids)), ids | {"token": token})
 
     async def mark_outbox_events_published(
         self, event_ids: Sequence[str], *, token: str, now: datetime
     ) -> int:
         """Mark those of these events as published that the token holds, and return how many."""
-        if not event_ids:
+        ids = id_list(event_ids)
+        if not ids:
             return 0
-        parameters = _ids(event_ids) | {"token": token, "now": now}
 
         async def mark() -> int:
             async with self._writing() as tx:
-                return await tx.execute(statements.mark_published(self._tables, len(event_ids)), parameters)
+                marking = statements.mark_published(self._tables, len(ids))
+                return await tx.execute(marking, ids | {"token": token, "now": now})
 
         return await self._undisturbed(mark)
 
@@ -151,11 +147,9 @@ class OutboxStores(Connection):
                 if not dead:
                     break
                 await _hold(self._tables, tx, sorted({row["run_id"] for row in dead}))
-                ids = [row["id"] for row in dead]
+                ids = id_list([row["id"] for row in dead])
                 # Another replay may have been first by the time the runs are held.
-                replayed += await tx.execute(
-                    statements.replay_dead_letters(self._tables, len(ids)), _ids(ids)
-                )
+                replayed += await tx.execute(statements.replay_dead_letters(self._tables, len(ids)), ids)
         return replayed
 
 
@@ -164,15 +158,16 @@ async def _hold(tables: Tables, tx: Transaction, run_ids: Sequence[str]) -> None
 
     A claim that isn't committed can't be seen; whoever makes it holds the first pending event of its run.
     """
-    await tx.fetch(reads.lock_runs(tables, len(run_ids)), _ids(run_ids))
+    runs = id_list(run_ids)
+    await tx.fetch(reads.lock_runs(tables, len(runs)), runs)
     held: set[str] = set()
     while True:
-        heads = await tx.fetch(statements.heads_of_runs(tables, len(run_ids)), _ids(run_ids))
-        others = sorted({row["id"] for row in heads} - held)
+        heads = await tx.fetch(statements.heads_of_runs(tables, len(runs)), runs)
+        others = id_list(sorted({row["id"] for row in heads} - held))
         if not others:
             return
-        await tx.fetch(statements.lock_events(tables, len(others)), _ids(others))
-        held.update(others)
+        await tx.fetch(statements.lock_events(tables, len(others)), others)
+        held.update(others.values())
 
 
 def _offered(head_of: Mapping[str, str], rows: Sequence[Row], token: str, now: datetime) -> list[Row]:
@@ -198,10 +193,6 @@ def _is_due(row: Row, now: datetime) -> bool:
 
 def _is_held(pending: Sequence[Row], token: str, now: datetime) -> bool:
     return any(row["claim_token"] not in (None, token) and row["claimed_until"] > now for row in pending)
-
-
-def _ids(ids: Sequence[str]) -> dict[str, Any]:
-    return {f"item_{number}": id for number, id in enumerate(ids)}
 
 
 def _refusal(

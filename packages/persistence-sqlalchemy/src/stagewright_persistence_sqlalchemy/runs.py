@@ -19,6 +19,7 @@ from stagewright.records import (
 )
 from stagewright.status import Status
 from stagewright_persistence_sqlalchemy.connection import Connection
+from stagewright_persistence_sqlalchemy.id_lists import id_list
 from stagewright_persistence_sqlalchemy.rows import (
     Row,
     column_values,
@@ -65,7 +66,7 @@ class RunStores(Connection):
 
     async def lock_runs(self, run_ids: Collection[str]) -> list[RunRecord]:
         """Lock runs in the order of their ids, and read them as they are once locked."""
-        ids = {f"item_{number}": run_id for number, run_id in enumerate(sorted(set(run_ids)))}
+        ids = id_list(sorted(set(run_ids)))
         if not ids:
             return []
         rows = await self._fetch(reads.lock_runs(self._tables, len(ids)), ids)
@@ -76,7 +77,7 @@ class RunStores(Connection):
 
     async def load_runs(self, run_ids: Collection[str], *, lock: bool = False) -> list[LoadedRun]:
         """Runs with their stages, locked until the transaction ends where `lock` is set."""
-        ids = {f"item_{number}": run_id for number, run_id in enumerate(sorted(set(run_ids)))}
+        ids = id_list(sorted(set(run_ids)))
         if not ids:
             return []
         tx = self._transaction
@@ -249,7 +250,7 @@ class RunStores(Connection):
 
     async def _load_after_waiting(self, rows: Sequence[Row]) -> list[LoadedRun]:
         runs = {row["r_id"]: row for row in rows}
-        ids = {f"item_{number}": run_id for number, run_id in enumerate(runs)}
+        ids = id_list(list(runs))
         stages = await self._fetch(reads.stages_of_runs(self._tables, len(ids)), ids)
         of_run: dict[str, list[StoredStage]] = {run_id: [] for run_id in runs}
         for row in stages:

@@ -9,6 +9,7 @@ from sqlalchemy import Executable
 from stagewright.errors import DeadlockError, RecordNotFoundError
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
 from stagewright_persistence_sqlalchemy.flushing import flush
+from stagewright_persistence_sqlalchemy.id_lists import id_list
 from stagewright_persistence_sqlalchemy.known_definitions import KnownDefinitions
 from stagewright_persistence_sqlalchemy.pending_writes import PendingWrites
 from stagewright_persistence_sqlalchemy.rows import Row
@@ -115,8 +116,8 @@ class Transaction:
         """
         unknown = sorted(run_id for run_id in counts if run_id not in self._sequences)
         if unknown:
-            names = {f"item_{number}": run_id for number, run_id in enumerate(unknown)}
-            for row in await self.fetch(lock_event_sequences(self._tables, len(unknown)), names):
+            ids = id_list(unknown)
+            for row in await self.fetch(lock_event_sequences(self._tables, len(ids)), ids):
                 self._sequences[row["id"]] = row["event_seq"]
         before = {}
         for run_id, count in counts.items():

@@ -8,6 +8,7 @@ from sqlalchemy import Executable
 
 from stagewright.records import RunRecord, Serves, StoredStage
 from stagewright_persistence_sqlalchemy.connection import Connection
+from stagewright_persistence_sqlalchemy.id_lists import id_list
 from stagewright_persistence_sqlalchemy.rows import Row, run_of, stage_of
 from stagewright_persistence_sqlalchemy.statements import waiting_stages as statements
 from stagewright_persistence_sqlalchemy.statements.claims import serves_parameters
@@ -90,8 +91,9 @@ class WaitingStages(Connection):
             if not found:
                 return []
             run_ids = sorted({row["run_id"] for row in found})
-            locking = statements.lock_running_runs(self._tables, len(run_ids))
-            locked = {row["id"] for row in await self._fetch(locking, _named(run_ids))}
+            named = id_list(run_ids)
+            locking = statements.lock_running_runs(self._tables, len(named))
+            locked = {row["id"] for row in await self._fetch(locking, named)}
             free = await self._still(current, [row for row in found if row["run_id"] in locked], before)
             if free:
                 return [stage_of(row) for row in free]
@@ -104,14 +106,9 @@ class WaitingStages(Connection):
         if not found:
             return []
         places = {row["id"]: place for place, row in enumerate(found)}
-        still = await self._fetch(
-            current(self._tables, len(found)), _named(list(places)) | {"before": before}
-        )
+        ids = id_list(list(places))
+        still = await self._fetch(current(self._tables, len(ids)), ids | {"before": before})
         return sorted(still, key=lambda row: places[row["id"]])
-
-
-def _named(ids: Sequence[str]) -> dict[str, Any]:
-    return {f"item_{number}": id for number, id in enumerate(ids)}
 
 
 def _pairs(serves: Serves) -> list[tuple[str, str]] | None:

@@ -94,7 +94,7 @@ def first_pending_events(tables: Tables) -> Executable:
     return along(first, outbox, "ix_outbox_events_pending")
 
 
-@for_tables(maxsize=128)
+@for_tables(maxsize=32)
 def pending_events_of_runs(tables: Tables, count: int) -> Executable:
     """The first pending events of so many runs, up to a limit for each, and all claimed ones, by run and sequence."""
     outbox = tables.outbox
@@ -111,7 +111,7 @@ def pending_events_of_runs(tables: Tables, count: int) -> Executable:
     )
 
 
-@for_tables(maxsize=256)
+@for_tables(maxsize=32)
 def claim_events(tables: Tables, count: int) -> Taking:
     """Claim those of so many events that nobody else has claimed meanwhile; answers with their ids."""
     outbox = tables.outbox.c
@@ -139,14 +139,14 @@ def _held(tables: Tables, count: int) -> ColumnElement[bool]:
     return and_(outbox.id.in_(numbered(count)), outbox.pending, outbox.claim_token == _TOKEN)
 
 
-@for_tables(maxsize=256)
+@for_tables(maxsize=32)
 def release_events(tables: Tables, count: int) -> Update:
     """Give up the claim on so many events."""
     released = update(tables.outbox).where(_held(tables, count)).values(claim_token=None, claimed_until=None)
     return updating_along(released, PRIMARY)
 
 
-@for_tables(maxsize=256)
+@for_tables(maxsize=32)
 def mark_published(tables: Tables, count: int) -> Update:
     """Mark so many claimed events as published."""
     published = update(tables.outbox).where(_held(tables, count))
@@ -199,14 +199,14 @@ def dead_letters(tables: Tables) -> Executable:
     )
 
 
-@for_tables(maxsize=128)
+@for_tables(maxsize=32)
 def heads_of_runs(tables: Tables, count: int) -> Select[Any]:
     """The first pending event of each of so many runs."""
     outbox = tables.outbox.c
     return select(outbox.id).where(outbox.run_id.in_(numbered(count)), outbox.pending, _is_first(tables))
 
 
-@for_tables(maxsize=128)
+@for_tables(maxsize=32)
 def lock_events(tables: Tables, count: int) -> Executable:
     """So many events, locked run by run as far as they are there; who claims them is waited for."""
     outbox = tables.outbox.c
@@ -215,7 +215,7 @@ def lock_events(tables: Tables, count: int) -> Executable:
     return along(ordered, tables.outbox, PRIMARY)
 
 
-@for_tables(maxsize=128)
+@for_tables(maxsize=32)
 def replay_dead_letters(tables: Tables, count: int) -> Update:
     """Offer those of so many events again that are dead letters."""
     outbox = tables.outbox.c

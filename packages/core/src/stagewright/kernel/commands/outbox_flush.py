@@ -27,6 +27,8 @@ _PATIENCE: Final = 1.0
 """Seconds; for so long a flush that is cancelled waits for the answer to its claim."""
 _MOST_SILENCE: Final = 3
 """After so many deliveries in a row that got no answer in time, the rest of a flush is left to the next one."""
+_LONGEST_UNMARKED: Final = timedelta(milliseconds=200)
+"""For so long events that the sink has accepted wait for others, so that one statement marks them together."""
 _log: Final = logging.getLogger("stagewright.kernel")
 
 
@@ -93,6 +95,10 @@ class _Flush:
         self._runs: list[list[EventRecord]] = []
         self._held_until = ports.clock.now()
         self._silence = 0
+        self._accepted: list[str] = []
+        self._unmarked_since = self._held_until
+        # Whose mark was sent and not answered.
+        self._unanswered: list[str] = []
 
     async def deliver_all(self) -> None:
         now = self._ports.clock.now()
@@ -112,34 +118,43 @@ class _Flush:
                 await self._deliver_run(self._runs[0].copy())
                 del self._runs[:1]
         finally:
-            if self._runs:
-                left = [event.id for of_run in self._runs for event in of_run]
+            await self._end()
+
+    async def _end(self) -> None:
+        try:
+            await self._mark()
+        finally:
+            rest = [event.id for of_run in self._runs for event in of_run]
+            left = [*self._unanswered, *rest]
+            if left:
                 await self._ports.persistence.release_outbox_events(left, token=self._token)
 
     async def _deliver_run(self, rest: list[EventRecord]) -> None:
         """Deliver one run's events in order, up to the first that the sink refuses; the rest waits behind it."""
-        accepted: list[str] = []
-        try:
-            while rest:
-                if not await self._holds_claim(rest[0].run_id):
-                    # Somebody else delivers this run by now, and will say what became of its events.
-                    return
-                began = self._ports.clock.now()
-                refusal = await refusal_of(partial(self._emit, rest[0]), self._limit)
-                if refusal is not None:
-                    await self._mark(accepted)
-                    await self._refused(rest, refusal, began)
-                    return
-                self._silence = 0
-                accepted.append(rest.pop(0).id)
-        finally:
-            await self._mark(accepted)
+        while rest:
+            if not await self._holds_claim(rest[0].run_id):
+                # Somebody else delivers this run by now, and will say what became of its events.
+                return
+            began = self._ports.clock.now()
+            refusal = await refusal_of(partial(self._emit, rest[0]), self._limit)
+            if refusal is not None:
+                await self._mark()
+                await self._refused(rest, refusal, began)
+                return
+            self._silence = 0
+            if not self._accepted:
+                self._unmarked_since = began
+            self._accepted.append(rest.pop(0).id)
+            if self._ports.clock.now() - self._unmarked_since >= _LONGEST_UNMARKED:
+                await self._mark()
 
     async def _holds_claim(self, run_id: str) -> bool:
         """Renew all claims in time, so that nothing is handed out under one that ends before the sink has to answer."""
         now = self._ports.clock.now()
         if self._held_until - now >= self._limit + _MARGIN:
             return True
+        # Only what is still to be delivered is renewed.
+        await self._mark()
         until = add_within_calendar(now, self._claim)
         lost = {
             one
@@ -155,13 +170,13 @@ class _Flush:
     async def _emit(self, event: EventRecord) -> None:
         await self._ports.event_sink.emit(event_of_record(event))
 
-    async def _mark(self, accepted: list[str]) -> None:
-        if accepted:
-            ids = accepted.copy()
-            accepted.clear()
+    async def _mark(self) -> None:
+        if self._accepted:
+            self._unanswered, self._accepted = self._accepted, []
             self.tally.published += await self._ports.persistence.mark_outbox_events_published(
-                ids, token=self._token, now=self._ports.clock.now()
+                self._unanswered, token=self._token, now=self._ports.clock.now()
             )
+            self._unanswered = []
 
     async def _refused(self, rest: Sequence[EventRecord], error: BaseException, began: datetime) -> None:
         ports, head, behind = self._ports, rest[0], rest[1:]
