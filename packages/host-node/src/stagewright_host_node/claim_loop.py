@@ -14,6 +14,7 @@ from stagewright.records import DequeuedJob
 from stagewright.runtime.failure import describe_exception
 from stagewright_host_node.backoff import BackOff
 from stagewright_host_node.executions import Executions, is_last_chance
+from stagewright_host_node.left_jobs import LeftJobs
 from stagewright_host_node.thread_cap import ThreadCap
 
 __all__ = ["ClaimLoop"]
@@ -31,6 +32,7 @@ class ClaimLoop:
         executions: Where claimed jobs are started.
         look_every: Says after how many seconds it has to look by itself; None while others do that.
         cap: Says how many executions there may be, and why nothing may be claimed now.
+        left: Keeps in mind whether others have to be told of jobs.
         claimed: Called when runs were claimed.
 
     Attributes:
@@ -46,6 +48,7 @@ class ClaimLoop:
         *,
         look_every: Callable[[], float | None],
         cap: ThreadCap,
+        left: LeftJobs,
         claimed: Callable[[], None],
     ) -> None:
         self.last_tick = time.monotonic()
@@ -55,6 +58,7 @@ class ClaimLoop:
         self._executions = executions
         self._look_every = look_every
         self._cap = cap
+        self._left = left
         self._claimed = claimed
         self._bell = asyncio.Event()
         self._stopped = asyncio.Event()
@@ -83,6 +87,7 @@ class ClaimLoop:
                 self._wanted = False
                 await self._look()
             else:
+                await self._left.tell_when_due()
                 await _within(self._time_to_look(), self._bell)
 
     async def _look(self) -> None:
@@ -108,12 +113,16 @@ class ClaimLoop:
         settings = self._settings
         runs = await self._kernel.dispatch(
             ClaimPendingRuns(
-                settings.worker_id, max_claims=settings.max_claims_per_tick, serves=settings.serves
+                settings.worker_id,
+                max_claims=settings.max_claims_per_tick,
+                serves=settings.serves,
+                wakes_hosts=False,
             )
         )
         if runs.claimed:
+            self._left.note()
             self._claimed()
-        free = self._free
+        free, made = self._free, self._left.made
         if self._stopped.is_set() or free <= 0:
             return bool(runs.claimed)
         claim = ClaimJobs(settings.worker_id, limit=free, serves=settings.serves)
@@ -121,6 +130,8 @@ class ClaimLoop:
         if self._stopped.is_set():
             await asyncio.gather(*(hand_back(self._kernel, job) for job in jobs))
             return False
+        if len(jobs) < free:
+            self._left.settle(made)
         await self._start(jobs)
         return len(runs.claimed) == settings.max_claims_per_tick or len(jobs) == free
 
@@ -155,10 +166,11 @@ class ClaimLoop:
         return every is not None and time.monotonic() - self._last_look >= every
 
     def _time_to_look(self) -> float:
-        every = self._look_every()
+        every, until_told = self._look_every(), self._left.wait
+        tick = _TICK if until_told is None else min(_TICK, until_told)
         if every is None or self._hindered is not None or not self._free:
-            return _TICK
-        return min(_TICK, max(0.005, self._last_look + every - time.monotonic()))
+            return tick
+        return min(tick, max(0.005, self._last_look + every - time.monotonic()))
 
 
 async def _within(seconds: float, event: asyncio.Event) -> None:

@@ -69,7 +69,8 @@ class Executions:
 
     def start(self, job: DequeuedJob) -> None:
         """Begin to execute a job."""
-        execution = JobExecution(self._kernel, job, abort_grace=self._settings.abort_grace)
+        # The claim that follows each execution takes what that one made, or tells others of it.
+        execution = JobExecution(self._kernel, job, abort_grace=self._settings.abort_grace, wakes_hosts=False)
         if is_last_chance(job):
             self._loner = execution
         task = asyncio.create_task(self._execute(execution), name=f"stagewright {execution}")

@@ -9,6 +9,7 @@ from typing import Final
 
 from stagewright.commands import ExecuteJobResult
 from stagewright.hosting import EventSinkMonitor
+from stagewright.hosting.job_runner import tell_others
 from stagewright.hosting.settings import HostSettings
 from stagewright.kernel import Kernel
 from stagewright.ports import HeartbeatChannel, OpensHeartbeats
@@ -20,6 +21,7 @@ from stagewright_host_node.drain import Drain
 from stagewright_host_node.executions import Executions
 from stagewright_host_node.health import HostHealth
 from stagewright_host_node.heartbeats import HeartbeatThread
+from stagewright_host_node.left_jobs import LeftJobs
 from stagewright_host_node.loop_watch import LoopWatch
 from stagewright_host_node.orchestration import OrchestrationLoop
 from stagewright_host_node.stats import HostStats
@@ -29,6 +31,7 @@ from stagewright_host_node.wakeups import WakeUps
 __all__ = ["RunningHost"]
 
 _DEAD_AFTER: Final = 30.0
+_LAST_MOMENT: Final = 0.5
 _log: Final = logging.getLogger("stagewright.host")
 
 
@@ -51,6 +54,8 @@ class RunningHost:
         self._watch: LoopWatch | None = None
         interval = settings.job_heartbeat_interval.total_seconds()
         self._cap = ThreadCap(kernel.ports.executor)
+        self._left = LeftJobs(self._tell_others)
+        self._tellings: set[asyncio.Task[None]] = set()
         self._monitor = EventSinkMonitor(kernel.ports.clock.now)
         self._executions = Executions(kernel, settings, self._execution_ended)
         self._wakeups = WakeUps(kernel, self._notified)
@@ -62,6 +67,7 @@ class RunningHost:
             self._executions,
             look_every=self._look_every,
             cap=self._cap,
+            left=self._left,
             claimed=self._delivery.wake,
         )
         self._orchestration = OrchestrationLoop(
@@ -99,6 +105,8 @@ class RunningHost:
                 delivery=self._delivery,
                 timeout=self._settings.shutdown_timeout.total_seconds(),
             ).run()
+            if self._tellings:
+                await asyncio.wait(self._tellings, timeout=_LAST_MOMENT)
         finally:
             self._tasks["cancellations"].cancel()
             if self._heartbeats is not None:
@@ -188,12 +196,23 @@ class RunningHost:
             return None
         return self._settings.orchestration_interval.total_seconds()
 
+    async def _tell_others(self) -> None:
+        # Where jobs are elsewhere, whatever makes them tells of them itself.
+        if self._kernel.ports.transport_enlists:
+            await tell_others(self._kernel)
+
     def _notified(self) -> None:
         self._claim_loop.wake()
         self._cancellations.wake()
         self._delivery.wake()
 
     def _execution_ended(self, result: ExecuteJobResult | None) -> None:
+        self._left.note()
+        if self._draining:
+            # Nothing is claimed any more, and the last execution may go on for long.
+            telling = asyncio.create_task(self._left.tell_now())
+            self._tellings.add(telling)
+            telling.add_done_callback(self._tellings.discard)
         self._claim_loop.wake()
         self._delivery.wake()
         if result is None or result.will_retry or result.ghost:

@@ -33,6 +33,7 @@ class JobExecution:
         job: The job, as `ClaimJobs` gave it.
         abort_grace: How long the body may go on once it was told to stop because its run was cancelled or its lease
             lost; an async body is cancelled then, and a thread is left to itself.
+        wakes_hosts: As of `ExecuteJob`.
 
     Attributes:
         job: The job.
@@ -41,13 +42,16 @@ class JobExecution:
         began: When the execution was made, on the monotonic clock.
     """
 
-    def __init__(self, kernel: Kernel, job: DequeuedJob, *, abort_grace: timedelta) -> None:
+    def __init__(
+        self, kernel: Kernel, job: DequeuedJob, *, abort_grace: timedelta, wakes_hosts: bool = True
+    ) -> None:
         self.job = job
         self.lease = HeldLease(job.job_id, job.fence)
         self.abort = AbortSource()
         self.began = time.monotonic()
         self._kernel = kernel
         self._grace = abort_grace.total_seconds()
+        self._wakes_hosts = wakes_hosts
         self._hurried = asyncio.Event()
 
     def __str__(self) -> str:
@@ -66,7 +70,9 @@ class JobExecution:
             Exception: Whatever kept the kernel from recording an outcome; the job is still this delivery's then.
         """
         CURRENT_EXECUTION.set(self)
-        body = asyncio.create_task(run_job(self._kernel, self.job, abort=self.abort))
+        body = asyncio.create_task(
+            run_job(self._kernel, self.job, abort=self.abort, wakes_hosts=self._wakes_hosts)
+        )
         told = asyncio.create_task(self.abort.wait())
         try:
             await asyncio.wait({body, told}, return_when=asyncio.FIRST_COMPLETED)

@@ -13,20 +13,23 @@ from stagewright.ports import WorkNotifier
 from stagewright.records import DequeuedJob
 from stagewright.runtime.failure import describe_exception
 
-__all__ = ["give_up", "hand_back", "run_job"]
+__all__ = ["give_up", "hand_back", "run_job", "tell_others"]
 
 _VERSION_PAUSE: Final = timedelta(seconds=30)
 _RACE_PAUSE: Final = timedelta(seconds=1)
 _log: Final = logging.getLogger("stagewright.host")
 
 
-async def run_job(kernel: Kernel, job: DequeuedJob, *, abort: AbortSignal | None = None) -> ExecuteJobResult:
+async def run_job(
+    kernel: Kernel, job: DequeuedJob, *, abort: AbortSignal | None = None, wakes_hosts: bool = True
+) -> ExecuteJobResult:
     """Execute a job. Its acknowledgement is the kernel's, unless the job turns out to be one that must not run.
 
     Args:
         kernel: The kernel.
         job: The job, as `ClaimJobs` gave it.
         abort: Set while the body runs to tell it to stop.
+        wakes_hosts: As of `ExecuteJob`.
 
     Returns:
         How it ended. A job of a run, a workflow or a stage that isn't there is an `orphan`.
@@ -42,6 +45,7 @@ async def run_job(kernel: Kernel, job: DequeuedJob, *, abort: AbortSignal | None
                 job=reference,
                 abort=abort,
                 loaded=job.loaded,
+                wakes_hosts=wakes_hosts,
             )
         )
     except (RunNotFoundError, UnknownWorkflowError, UnknownStageError) as error:
@@ -61,7 +65,7 @@ async def run_job(kernel: Kernel, job: DequeuedJob, *, abort: AbortSignal | None
             pause = timedelta(0) if abort is not None and abort.reason == "shutdown" else _RACE_PAUSE
             await transport.defer(job.job_id, add_within_calendar(now, pause), str(result.error), job.fence)
             if not pause:
-                await _tell_others(kernel)
+                await tell_others(kernel)
         case "version":
             await transport.defer(
                 job.job_id, add_within_calendar(now, _VERSION_PAUSE), str(result.error), job.fence
@@ -94,17 +98,18 @@ async def hand_back(kernel: Kernel, job: DequeuedJob, *, pause: timedelta = time
             "job %s could not be handed back; it waits for its lease to end", job.job_id, exc_info=True
         )
         return False
-    await _tell_others(kernel)
+    await tell_others(kernel)
     return True
 
 
-async def _tell_others(kernel: Kernel) -> None:
+async def tell_others(kernel: Kernel) -> None:
+    """Wake waiting hosts: there are jobs that this one doesn't take. A failure is no more than a delay."""
     persistence = kernel.ports.persistence
     if isinstance(persistence, WorkNotifier):
         try:
             await persistence.notify("jobs")
         except Exception:  # others find the job by themselves, a little later
-            _log.debug("nobody could be told of a job that was handed back", exc_info=True)
+            _log.debug("nobody could be told of jobs that are left to others", exc_info=True)
 
 
 async def _advance(kernel: Kernel, job: DequeuedJob) -> None:

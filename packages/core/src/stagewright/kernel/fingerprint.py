@@ -15,12 +15,12 @@ from stagewright.kernel.command import Command
 
 __all__ = ["fingerprint_of", "is_of"]
 
-_LEFT_OUT: Final = frozenset({"idempotency_key", "abort", "loaded"})
+_LEFT_OUT: Final = frozenset({"idempotency_key", "abort", "loaded", "wakes_hosts"})
 _DEEPEST: Final = 200
 
 
 def fingerprint_of(command: Command[Any]) -> str:
-    """A digest of all fields but the key, the abort signal and what its claim loaded.
+    """A digest of all fields that say what is to be done, and none that say how.
 
     A model, a dataclass and the JSON that spells it out are the same body; sets have no order.
     What a handler is going to refuse, such as a value inside itself, still gets one: it differs from most others.

@@ -92,6 +92,7 @@ class UnitOfWork:
         self._causation_id = causation_id
         self._fetched = fetched
         self._collected = _Outbox()
+        self._wakes_for_jobs = True
 
     @property
     def ledger(self) -> StepLedger | None:
@@ -128,6 +129,11 @@ class UnitOfWork:
         """Wake waiting hosts, once this transaction has committed."""
         if topic not in self._collected.topics:
             self._collected.topics.append(topic)
+
+    def leave_waking_to_caller(self) -> None:
+        """Wake nobody for jobs that this transaction enqueues: its caller claims next, and tells of what it leaves."""
+        # Where jobs are elsewhere, they come after the commit, and whoever asked for them may be gone by then.
+        self._wakes_for_jobs = self.jobs is None or self.ports.is_borrowed
 
     def note_held(self, run: RunRecord) -> None:
         """Wake hosts at the commit if this transaction, which opens no work itself, holds a run that has some.
@@ -197,7 +203,8 @@ class UnitOfWork:
             await self.tx.append_outbox_events([self._row(event) for event in collected.events])
         if self.ports.notifies:
             for topic in collected.topics:
-                await cast(WorkNotifier, self.tx).notify(topic)
+                if topic != "jobs" or self._wakes_for_jobs:
+                    await cast(WorkNotifier, self.tx).notify(topic)
         if not self.ports.is_borrowed:
             return left
         if self.ports.blobs_enlist:

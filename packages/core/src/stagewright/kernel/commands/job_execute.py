@@ -98,6 +98,8 @@ class ExecuteJob(Command[ExecuteJobResult]):
         abort: Set while the body runs to tell it to stop; its outcome is discarded then.
         loaded: What `ClaimJobs` gave as `DequeuedJob.loaded`, so that the run needn't be read again. It is used in the
             first second after the claim; leave it out of a dict.
+        wakes_hosts: Whether waiting hosts are told of the jobs that follow. A caller that claims right afterwards, and
+            itself tells others of what it leaves (`WorkNotifier.notify("jobs")`), may spare them that.
 
     Raises:
         RunNotFoundError: If there is no such run.
@@ -117,6 +119,7 @@ class ExecuteJob(Command[ExecuteJobResult]):
     abort: Annotated[Any, AfterValidator(_signal)] = field(default=None, compare=False)
     # Any: as above; it is a LoadedRun
     loaded: Annotated[Any, AfterValidator(_loaded_run)] = field(default=None, compare=False)
+    wakes_hosts: bool = True
 
 
 async def handle(command: ExecuteJob, ports: KernelPorts) -> ExecuteJobResult:
@@ -177,7 +180,7 @@ async def _execute(command: ExecuteJob, ports: KernelPorts, keyed: KeyedCommand 
     if command.abort is not None and command.abort.is_set:
         await _keep_logs(ports, outcome)
         return _aborted(command.abort)
-    return await _record(ports, execution, outcome, keyed, cause)
+    return await _record(command, ports, execution, outcome, keyed, cause)
 
 
 def _just_claimed(command: ExecuteJob, ports: KernelPorts) -> LoadedRun | None:
@@ -276,6 +279,7 @@ async def _write_model_calls(ports: KernelPorts) -> None:
 
 
 async def _record(
+    command: ExecuteJob,
     ports: KernelPorts,
     execution: Execution,
     outcome: ActivityOutcome,
@@ -297,6 +301,8 @@ async def _record(
     known = [execution.loaded] if is_alone(execution, outcome) else []
 
     async def work(unit: UnitOfWork, *, advances: bool) -> ExecuteJobResult:
+        if not command.wakes_hosts:
+            unit.leave_waking_to_caller()
         expected = known.pop() if known else None
         recorded = await record_outcome(
             unit, execution, outcome, stored, advances=advances, expected=expected

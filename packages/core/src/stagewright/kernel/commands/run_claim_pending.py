@@ -54,6 +54,8 @@ class ClaimPendingRuns(Command[ClaimPendingRunsResult]):
         worker_id: Who claims.
         max_claims: At most so many.
         serves: Which definitions; None is what this kernel's registry lists, `"all"` is every one.
+        wakes_hosts: Whether waiting hosts are told of the jobs. A caller that claims jobs right afterwards, and itself
+            tells others of those that it leaves (`WorkNotifier.notify("jobs")`), may spare them that.
     """
 
     type: ClassVar[str] = "run.claimPending"
@@ -62,10 +64,13 @@ class ClaimPendingRuns(Command[ClaimPendingRunsResult]):
     _: KW_ONLY
     max_claims: Count = 10
     serves: ServedDefinitions = None
+    wakes_hosts: bool = True
 
 
 async def handle(command: ClaimPendingRuns, unit: UnitOfWork) -> ClaimPendingRunsResult:
     """Claim a batch at once; only if one run of it can't be started, one by one."""
+    if not command.wakes_hosts:
+        unit.leave_waking_to_caller()
     serves = unit.ports.serves_of(command.serves)
     try:
         async with unit.savepoint():
