@@ -116,3 +116,12 @@ async def test_a_hot_statement_finds_its_rows_by_an_index(database: Database, na
         if line.startswith("SCAN ") and " USING " not in line and "(" not in line
     }
     assert scans <= FOUND_BEFORE
+
+
+async def test_whether_an_event_is_its_runs_first_is_not_looked_for_among_all_that_wait(
+    database: Database,
+) -> None:
+    plan = await plan_of(database, outbox.first_pending_events(PLAIN_TABLES))
+    assert plan.count("ix_outbox_events_pending") == 1
+    of_its_run = "autoindex_outbox_events" if database.kind is SQLITE else "uq_outbox_events_run_id_sequence"
+    assert of_its_run in plan

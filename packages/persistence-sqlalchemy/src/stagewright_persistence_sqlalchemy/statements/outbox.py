@@ -11,8 +11,9 @@ from sqlalchemy import (
     Update,
     and_,
     bindparam,
-    exists,
+    false,
     func,
+    literal_column,
     or_,
     select,
     update,
@@ -52,9 +53,16 @@ def _is_free(tables: Tables) -> ColumnElement[bool]:
 def _is_first(tables: Tables) -> ColumnElement[bool]:
     """Whether no event of the same run waits before this one."""
     outbox, earlier = tables.outbox.c, tables.outbox.alias("earlier").c
-    return ~exists().where(
-        earlier.run_id == outbox.run_id, earlier.pending, earlier.sequence < outbox.sequence
+    # In words by which nobody finds the index of what waits: a planner that was told at a quiet moment that nothing
+    # does would go through all of it for each event. The run's own events are few, and the one before is met first.
+    waits = func.coalesce(earlier.pending, false())
+    before = (
+        select(earlier.sequence)
+        .where(earlier.run_id == outbox.run_id, earlier.sequence < outbox.sequence, waits)
+        .order_by(earlier.sequence.desc())
+        .limit(literal_column("1"))
     )
+    return before.scalar_subquery().is_(None)
 
 
 @for_tables(maxsize=1)
