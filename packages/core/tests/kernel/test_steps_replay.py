@@ -182,3 +182,47 @@ async def test_a_step_costs_two_writes_and_a_replay_one_read(
     assert (await execute(kernel, job)).output == sum(range(200))
     assert calls() == ["list", "get", "compare_and_set"], "all steps at once, and the sleep that was open"
     assert len(counted.calls) == 200
+
+
+async def test_steps_that_are_answered_again_take_no_tasks_and_let_others_go_on(
+    make_kernel: MakeKernel,
+    flow_of: FlowOf,
+    start_run: StartRun,
+    take_job: TakeJob,
+    execute: Execute,
+    resume: Resume,
+    counted: _Counted,
+) -> None:
+    turns: list[int] = []
+
+    async def turn() -> None:
+        turns.append(0)
+        while True:
+            turns[-1] += 1
+            await asyncio.sleep(0)
+
+    async def body(ctx: StageContext[Any]) -> Any:
+        await ctx.step.run("first", counted.of("first", 0))
+        others = asyncio.create_task(turn())
+        before = len(made)
+        kept = [await ctx.step.run(f"n{number}", counted.of("n", number)) for number in range(200)]
+        tasks.append(len(made) - before)
+        others.cancel()
+        await ctx.step.sleep("pause", "1s")
+        return sum(kept)
+
+    def make(loop: asyncio.AbstractEventLoop, work: Any, **named: Any) -> asyncio.Task[Any]:
+        made.append(None)
+        return asyncio.Task(work, loop=loop, **named)
+
+    made: list[None] = []
+    tasks: list[int] = []
+    kernel = make_kernel(flow_of(body))
+    run_id = await start_run(kernel)
+    asyncio.get_running_loop().set_task_factory(make)
+    await execute(kernel, await take_job(kernel))
+    await resume(kernel, run_id)
+    assert (await execute(kernel, await take_job(kernel))).output == sum(range(200))
+    assert tasks[0] >= 200
+    assert tasks[1] == 0
+    assert turns[1] > 2, "the loop is held by no more than some of the answers"

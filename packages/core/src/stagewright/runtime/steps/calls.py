@@ -69,9 +69,16 @@ class Steps:
     async def run_read(self, function: StepFunction, options: StepOptions) -> object:
         """Run a step whose arguments have been read."""
         invocation = self._invocation
-        async with invocation.call(function.step_id, "run") as call:
+        call = await invocation.begin(function.step_id, "run")
+        try:
+            row = invocation.completed_row(call)
+            if row is not None:
+                await invocation.give_way()
+                return function.load(row.result)
             work = RunStep(invocation, call, function, options)
             return await self._come_of(call, await invocation.attend(work))
+        finally:
+            invocation.parking.leave(call)
 
     async def wait_for(
         self,
