@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from stagewright import Kernel, StageContext, Workflow
+from stagewright import BlockingStageContext, Kernel, StageContext, Workflow
 from stagewright.commands import ExecuteJobResult
 from stagewright.records import DequeuedJob
+from stagewright.runtime.blocking_portal import LoopPortal
 
 MakeKernel = Callable[..., Kernel]
 FlowOf = Callable[..., Workflow]
@@ -226,3 +227,42 @@ async def test_steps_that_are_answered_again_take_no_tasks_and_let_others_go_on(
     assert tasks[0] >= 200
     assert tasks[1] == 0
     assert turns[1] > 2, "the loop is held by no more than some of the answers"
+
+
+async def test_a_step_of_a_plain_body_is_answered_again_by_one_change_of_threads(
+    make_kernel: MakeKernel,
+    flow_of: FlowOf,
+    start_run: StartRun,
+    take_job: TakeJob,
+    execute: Execute,
+    resume: Resume,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changes: list[int] = []
+    call = LoopPortal.call
+
+    def calling(self: LoopPortal, work: Coroutine[Any, Any, Any]) -> Any:
+        changes[-1] += 1
+        return call(self, work)
+
+    def one() -> int:
+        return 1
+
+    def body(ctx: BlockingStageContext[Any]) -> Any:
+        kept = [ctx.step.run("first", one)]
+        changes.append(0)
+        kept += [ctx.step.run(f"n{number}", one) for number in range(20)]
+        changes.append(0)
+        ctx.step.sleep("pause", "1s")
+        return sum(kept)
+
+    kernel = make_kernel(flow_of(body))
+    run_id = await start_run(kernel)
+    changes.append(0)
+    monkeypatch.setattr(LoopPortal, "call", calling)
+    await execute(kernel, await take_job(kernel))
+    await resume(kernel, run_id)
+    changes.clear()
+    changes.append(0)
+    assert (await execute(kernel, await take_job(kernel))).output == 21
+    assert changes[1] == 20

@@ -64,7 +64,7 @@ async def _named() -> "Paid":
 
 
 async def _of_run(run: StepRun | None) -> "str | None":
-    return run and run.external_key
+    return run.external_key if run else None
 
 
 async def _of_run_or_not(run: StepRun | None = None) -> list[int]:
