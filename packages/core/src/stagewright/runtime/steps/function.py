@@ -190,7 +190,7 @@ def _unbound(function: object) -> tuple[FunctionType | None, int]:
     given = 0
     if type(function) is partial and not function.keywords and not function.__dict__:
         given, function = len(function.args), function.func
-    if type(function) is MethodType:
+    if isinstance(function, MethodType):
         given, function = given + 1, function.__func__
     if type(function) is not FunctionType or function.__dict__:
         return None, 0  # it is wrapped, marked as a coroutine function, or has a signature of its own

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from stagewright.definitions import Backoff, OnReclaim
 from stagewright.definitions.backoff import growing_pause, is_factor
@@ -119,8 +119,9 @@ def read_options(
         DefinitionError: Listing all that make no sense.
     """
     # What is no key of a dict, or makes no sense, is read anew.
+    given: Any = backoff  # Any: a dict has no hash, which is what is tried
     with suppress(TypeError, DefinitionError):
-        return _usual_options(retries, retry_delay, backoff, lease, heartbeat, on_reclaim)
+        return _usual_options(retries, retry_delay, given, lease, heartbeat, on_reclaim)
     return _options(step_id, retries, retry_delay, backoff, lease, heartbeat, on_reclaim)
 
 
