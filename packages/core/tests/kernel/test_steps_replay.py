@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from stagewright import Kernel, StageContext, Workflow
+from stagewright import BlockingStageContext, Kernel, StageContext, Workflow
 from stagewright.commands import ExecuteJobResult
 from stagewright.records import DequeuedJob
+from stagewright.runtime.blocking_portal import LoopPortal
 
 MakeKernel = Callable[..., Kernel]
 FlowOf = Callable[..., Workflow]
@@ -182,3 +183,86 @@ async def test_a_step_costs_two_writes_and_a_replay_one_read(
     assert (await execute(kernel, job)).output == sum(range(200))
     assert calls() == ["list", "get", "compare_and_set"], "all steps at once, and the sleep that was open"
     assert len(counted.calls) == 200
+
+
+async def test_steps_that_are_answered_again_take_no_tasks_and_let_others_go_on(
+    make_kernel: MakeKernel,
+    flow_of: FlowOf,
+    start_run: StartRun,
+    take_job: TakeJob,
+    execute: Execute,
+    resume: Resume,
+    counted: _Counted,
+) -> None:
+    turns: list[int] = []
+
+    async def turn() -> None:
+        turns.append(0)
+        while True:
+            turns[-1] += 1
+            await asyncio.sleep(0)
+
+    async def body(ctx: StageContext[Any]) -> Any:
+        await ctx.step.run("first", counted.of("first", 0))
+        others = asyncio.create_task(turn())
+        before = len(made)
+        kept = [await ctx.step.run(f"n{number}", counted.of("n", number)) for number in range(200)]
+        tasks.append(len(made) - before)
+        others.cancel()
+        await ctx.step.sleep("pause", "1s")
+        return sum(kept)
+
+    def make(loop: asyncio.AbstractEventLoop, work: Any, **named: Any) -> asyncio.Task[Any]:
+        made.append(None)
+        return asyncio.Task(work, loop=loop, **named)
+
+    made: list[None] = []
+    tasks: list[int] = []
+    kernel = make_kernel(flow_of(body))
+    run_id = await start_run(kernel)
+    asyncio.get_running_loop().set_task_factory(make)
+    await execute(kernel, await take_job(kernel))
+    await resume(kernel, run_id)
+    assert (await execute(kernel, await take_job(kernel))).output == sum(range(200))
+    assert tasks[0] >= 200
+    assert tasks[1] == 0
+    assert turns[1] > 2, "the loop is held by no more than some of the answers"
+
+
+async def test_a_step_of_a_plain_body_is_answered_again_by_one_change_of_threads(
+    make_kernel: MakeKernel,
+    flow_of: FlowOf,
+    start_run: StartRun,
+    take_job: TakeJob,
+    execute: Execute,
+    resume: Resume,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changes: list[int] = []
+    call = LoopPortal.call
+
+    def calling(self: LoopPortal, work: Coroutine[Any, Any, Any]) -> Any:
+        changes[-1] += 1
+        return call(self, work)
+
+    def one() -> int:
+        return 1
+
+    def body(ctx: BlockingStageContext[Any]) -> Any:
+        kept = [ctx.step.run("first", one)]
+        changes.append(0)
+        kept += [ctx.step.run(f"n{number}", one) for number in range(20)]
+        changes.append(0)
+        ctx.step.sleep("pause", "1s")
+        return sum(kept)
+
+    kernel = make_kernel(flow_of(body))
+    run_id = await start_run(kernel)
+    changes.append(0)
+    monkeypatch.setattr(LoopPortal, "call", calling)
+    await execute(kernel, await take_job(kernel))
+    await resume(kernel, run_id)
+    changes.clear()
+    changes.append(0)
+    assert (await execute(kernel, await take_job(kernel))).output == 21
+    assert changes[1] == 20

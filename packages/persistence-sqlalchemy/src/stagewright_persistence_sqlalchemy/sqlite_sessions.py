@@ -116,10 +116,24 @@ class _SqliteSession:
         return prepared.rows(records)
 
     async def can_finish_at_once(self) -> bool:
-        return False
+        return self._guard is not None and not self._is_begun
 
     async def finish_with(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
-        return await self.fetch(statement, parameters)
+        if not await self.can_finish_at_once():
+            return await self.fetch(statement, parameters)
+        prepared = self._statements.of(statement)
+        arguments = prepared.arguments(parameters)
+
+        def send(connection: sqlite3.Connection) -> list[Any]:
+            records = connection.execute(prepared.sql, arguments).fetchall()
+            connection.execute("COMMIT")
+            return records
+
+        with translated_commit_errors():
+            records = await self._in_thread(send)
+        # There is nothing to commit any more; what comes next begins anew.
+        self._is_begun = False
+        return prepared.rows(records)
 
     async def execute(self, statement: Executable, parameters: Mapping[str, Any]) -> int:
         (counts,) = await self.execute_all([(statement, [parameters])])

@@ -3,17 +3,18 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Delete, Select, Text, bindparam, delete, select
+from sqlalchemy import ColumnElement, Delete, Executable, Select, Text, bindparam, delete, select
 
 from stagewright.errors import DuplicateRecordError
 from stagewright.records import StepExpectation, StepOwner, StepPatch, StepRecord, set_fields
 from stagewright_persistence_sqlalchemy.connection import Connection
-from stagewright_persistence_sqlalchemy.rows import column_values, step_of
+from stagewright_persistence_sqlalchemy.rows import Row, column_values, step_of
 from stagewright_persistence_sqlalchemy.statements.paths import of_met_rows
 from stagewright_persistence_sqlalchemy.statements.reads import numbered
 from stagewright_persistence_sqlalchemy.statements.writes_at_once import insert_step
 from stagewright_persistence_sqlalchemy.tables import Tables, for_tables
-from stagewright_persistence_sqlalchemy.taking import taking_matching
+from stagewright_persistence_sqlalchemy.taking import Taking, taking_matching
+from stagewright_persistence_sqlalchemy.transaction import Transaction
 
 __all__ = ["SqlAlchemyStepLedger"]
 
@@ -43,7 +44,7 @@ class SqlAlchemyStepLedger(Connection):
         key = {"stage_record_id": record.stage_record_id, "step_id": record.step_id}
         async with self._writing() as tx:
             for _ in range(_TRIES):
-                if await tx.execute(insert_step(self._tables, self._database.kind), values):
+                if await self._insert(tx, values):
                     return True, record
                 standing = await tx.fetch(_one(self._tables), key)
                 if standing:
@@ -55,14 +56,15 @@ class SqlAlchemyStepLedger(Connection):
         self, record_id: str, expectation: StepExpectation, patch: StepPatch
     ) -> tuple[bool, StepRecord | None]:
         """Change a step if it is as expected, atomically."""
-        steps = self._tables.steps.c
-        wanted = [steps.id == record_id, steps.status == expectation.status]
-        if expectation.attempt is not None:
-            wanted.append(steps.attempt == expectation.attempt)
-        changes = [(steps[name], value) for name, value in _columns(set_fields(patch)).items()]
-        taking = taking_matching(wanted, steps.id, changes, list(steps))
+        changes = _columns(set_fields(patch))
+        taking = _taking(self._tables, tuple(changes), of_attempt=expectation.attempt is not None)
+        parameters = {f"new_{name}": value for name, value in changes.items()}
+        parameters |= {"of_id": record_id, "of_status": expectation.status, "of_attempt": expectation.attempt}
         async with self._writing() as tx:
-            changed = await tx.take(taking, {})
+            if self._database.kind.returns_changes:
+                changed = await self._write(tx, taking.at_once, parameters)
+            else:
+                changed = await tx.take(taking, parameters)
             if changed:
                 return True, step_of(changed[0])
             current = await tx.fetch(_by_id(self._tables), {"id": record_id})
@@ -84,6 +86,20 @@ class SqlAlchemyStepLedger(Connection):
             for row in await tx.fetch(_ids_except(self._tables, len(kept)), named):
                 await tx.execute(_delete(self._tables), {"of_id": row["id"]})
 
+    async def _insert(self, tx: Transaction, values: Mapping[str, Any]) -> bool:
+        statement = insert_step(self._tables, self._database.kind)
+        if self._database.kind.returns_changes:
+            return bool(await self._write(tx, statement, values))
+        return bool(await tx.execute(statement, values))
+
+    async def _write(
+        self, tx: Transaction, statement: Executable, parameters: Mapping[str, Any]
+    ) -> Sequence[Row]:
+        """Send what changes one row, or nothing: alone in a transaction of its own, where it isn't inside another."""
+        if self._transaction is None:
+            return await tx.finish_with(statement, parameters)
+        return await tx.fetch(statement, parameters)
+
 
 def _columns(values: Mapping[str, Any]) -> dict[str, Any]:  # Any: a record's fields have many types
     columns = column_values(values)
@@ -101,6 +117,16 @@ def _one(tables: Tables) -> Select[Any]:
         steps.stage_record_id == bindparam("stage_record_id", type_=Text()),
         steps.step_id == bindparam("step_id", type_=Text()),
     )
+
+
+@for_tables(maxsize=64)
+def _taking(tables: Tables, names: tuple[str, ...], *, of_attempt: bool) -> Taking:
+    """Changing these columns of a step that is as expected."""
+    steps = tables.steps.c
+    expected = ("id", "status", "attempt") if of_attempt else ("id", "status")
+    wanted = [steps[name] == bindparam(f"of_{name}", type_=steps[name].type) for name in expected]
+    changes = [(steps[name], bindparam(f"new_{name}", type_=steps[name].type)) for name in names]
+    return taking_matching(wanted, steps.id, changes, list(steps))
 
 
 @for_tables(maxsize=1)

@@ -56,6 +56,16 @@ class Transaction:
         with self._spoiling():
             return await self._session.fetch(statement, parameters)
 
+    async def finish_with(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
+        """Like `fetch`, for a write that only the commit follows, or where it has changed nothing, another try.
+
+        It may be the whole transaction, so that nothing else of this one may be to be undone with it.
+        """
+        await self.flush()
+        self._has_sent = True
+        with self._spoiling():
+            return await self._session.finish_with(statement, parameters)
+
     async def execute(self, statement: Executable, parameters: Mapping[str, Any]) -> int:
         """Send what is pending, then write at once; answers how many rows changed."""
         await self.flush()

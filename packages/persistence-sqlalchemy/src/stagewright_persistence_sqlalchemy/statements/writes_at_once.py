@@ -98,8 +98,9 @@ def insert_annotations(tables: Tables, kind: DatabaseKind) -> Executable:
 
 @for_tables(maxsize=8)
 def insert_step(tables: Tables, kind: DatabaseKind) -> Executable:
-    """Insert a step unless its stage record has one of that id."""
-    statement: Executable = insert_absent(kind, tables.steps, list(tables.steps.c.keys()))
+    """Insert a step unless its stage record has one of that id; answers with its id where a change can answer."""
+    inserting = insert_absent(kind, tables.steps, list(tables.steps.c.keys()))
+    statement: Executable = inserting.returning(tables.steps.c.id) if kind.returns_changes else inserting
     return statement
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from stagewright.definitions import Backoff, OnReclaim
 from stagewright.duration import Duration, add_duration, parse_duration
 from stagewright.errors import StageAbortedError
-from stagewright.records import StepKind, StepRecord
+from stagewright.records import StepRecord
 from stagewright.runtime.blocking_portal import LoopPortal
 from stagewright.runtime.steps.calling import Result, called_here
 from stagewright.runtime.steps.endings import Answer, Failure, Settled, Wait
@@ -69,9 +69,21 @@ class Steps:
     async def run_read(self, function: StepFunction, options: StepOptions) -> object:
         """Run a step whose arguments have been read."""
         invocation = self._invocation
-        async with invocation.call(function.step_id, "run") as call:
+        call = await invocation.begin(function.step_id, "run")
+        try:
+            answer = self.known_answer(call, function)
+            if answer is not None:
+                await invocation.give_way()
+                return answer.value
             work = RunStep(invocation, call, function, options)
             return await self._come_of(call, await invocation.attend(work))
+        finally:
+            invocation.parking.leave(call)
+
+    def known_answer(self, call: StepCall, function: StepFunction) -> Answer | None:
+        """What a step has given, if that is known without asking the ledger."""
+        row = self._invocation.completed_row(call)
+        return None if row is None else Answer(function.load(row.result))
 
     async def wait_for(
         self,
@@ -171,7 +183,10 @@ class BlockingSteps:
         function = StepFunction.read(id, fn, returns)
         if not function.is_blocking:
             return self._portal.call(self._steps.run_read(function, options))
-        return self._in_progress(id, "run", lambda call: self._run_here(call, function, options))
+        begun = self._portal.call(self._answer_or_begin(function))
+        if isinstance(begun, Answer):
+            return begun.value
+        return self._come_of(begun, lambda: self._run_here(begun, function, options))
 
     def wait_for(
         self,
@@ -188,7 +203,8 @@ class BlockingSteps:
         function, options = _read_wait(id, poll, ready, every, timeout, poll_backoff, returns)
         if not function.is_blocking:
             return self._portal.call(self._steps.wait_read(function, ready, options))
-        return self._in_progress(id, "wait", lambda call: self._wait_here(call, function, ready, options))
+        call = self._portal.call(self._invocation.begin(id, "wait"))
+        return self._come_of(call, lambda: self._wait_here(call, function, ready, options))
 
     def wait_for_signal(
         self, id: str, *, timeout: Duration, returns: object = None, keepalive: Duration = DEFAULT_KEEPALIVE
@@ -202,10 +218,22 @@ class BlockingSteps:
         """Return once this long has passed since it was first asked for."""
         self._portal.call(self._steps.sleep(id, duration))
 
-    def _in_progress(self, id: str, kind: StepKind, work: Callable[[StepCall], Settled]) -> object:
-        call = self._portal.call(self._invocation.begin(id, kind))
+    async def _answer_or_begin(self, function: StepFunction) -> StepCall | Answer:
+        """A call in progress, unless the step is known to be completed: then one change of threads is all it costs."""
+        call = await self._invocation.begin(function.step_id, "run")
         try:
-            match work(call):
+            answer = self._steps.known_answer(call, function)
+        except BaseException:
+            self._invocation.parking.leave(call)
+            raise
+        if answer is None:
+            return call
+        self._invocation.parking.leave(call)
+        return answer
+
+    def _come_of(self, call: StepCall, work: Callable[[], Settled]) -> object:
+        try:
+            match work():
                 case Answer(value):
                     return value
                 case Failure(error):

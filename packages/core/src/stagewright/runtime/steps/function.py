@@ -1,9 +1,11 @@
 """What is called in a step, and what comes out of it."""
 
+import builtins
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from types import FunctionType, MethodType, NoneType
 from typing import Any, Final, Literal, Never, NoReturn, cast, get_args, get_origin
 
 from stagewright.definitions import Schema
@@ -19,6 +21,7 @@ from stagewright.runtime.failure import describe_exception
 
 __all__ = ["StepFunction", "load_payload", "payload_schema", "require_predicate"]
 
+_GENERATORS: Final = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 _OWN_PARAMETERS: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -58,6 +61,9 @@ class StepFunction:
         subject = f"step {step_id!r}"
         if not callable(function):
             raise DefinitionError(subject, (f"{role}={function!r} can't be called; give a function",))
+        plain = _read_plain(function, returns)
+        if plain is not None and not (plain.takes_run and role == "poll"):
+            return cls(step_id, function, plain.takes_run, plain.is_blocking, plain.schema)
         fix = f"give the type with ctx.step.{'run' if role == 'fn' else 'wait_for'}(..., returns=...)"
         reader = FunctionReader(function, {}, fix=fix)
         if reader.is_generator:
@@ -150,6 +156,67 @@ def load_payload(step_id: str, schema: Schema[Any], payload: Json) -> object:
         first = error.problems[0]
         problem = f"the signal's payload doesn't fit: {first.message}"
         raise StepResultNotSerializableError(step_id, first.path, problem) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Traits:
+    takes_run: bool
+    is_blocking: bool
+    schema: Schema[Any]
+
+
+def _read_plain(function: Callable[..., object], returns: object) -> _Traits | None:
+    """What the code of an ordinary function says; None for every other one, which `inspect` has to look at.
+
+    A step asks for it each time it is called, also when it is only answered again.
+    """
+    plain, given = _unbound(function)
+    if plain is None:
+        return None
+    code = plain.__code__
+    required = code.co_argcount - given - len(plain.__defaults__ or ())
+    is_odd = required > 1 or given > code.co_argcount or code.co_kwonlyargcount
+    if is_odd or code.co_flags & _GENERATORS:
+        return None
+    annotation = _plain_annotation(plain) if returns is None else returns
+    schema = None if annotation is MISSING else _ready_schema(annotation)
+    if schema is None:
+        return None
+    return _Traits(required == 1, not code.co_flags & inspect.CO_COROUTINE, schema)
+
+
+def _unbound(function: object) -> tuple[FunctionType | None, int]:
+    """The ordinary function that is called in the end, and how many arguments it has got already."""
+    given = 0
+    if type(function) is partial and not function.keywords and not function.__dict__:
+        given, function = len(function.args), function.func
+    if isinstance(function, MethodType):
+        given, function = given + 1, function.__func__
+    if type(function) is not FunctionType or function.__dict__:
+        return None, 0  # it is wrapped, marked as a coroutine function, or has a signature of its own
+    return function, given
+
+
+def _plain_annotation(function: FunctionType) -> object:
+    """The type of a result where it is a class, or not said; MISSING where it has to be taken apart."""
+    annotation = function.__annotations__.get("return", Any)
+    if isinstance(annotation, str):
+        if annotation in function.__code__.co_freevars or getattr(function, "__type_params__", None):
+            return MISSING
+        annotation = function.__globals__.get(annotation, getattr(builtins, annotation, MISSING))
+    if annotation is None:
+        return NoneType
+    return annotation if annotation is Any or isinstance(annotation, type) else MISSING
+
+
+def _ready_schema(annotation: object) -> Schema[Any] | None:
+    """The schema of a type that can be one."""
+    try:
+        schema = _schema_of(annotation)
+        _ = schema.codec
+    except DefinitionError:
+        return None
+    return schema
 
 
 def _takes_run(function: Callable[..., object]) -> bool:

@@ -28,6 +28,8 @@ __all__ = ["Cancellable", "StepInvocation"]
 R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")
 _PAUSE_FOR_THREADS: Final = 0.01
+_ANSWERS_IN_A_ROW: Final = 25
+"""How many steps answer from what is known before others on the loop have their turn."""
 
 
 class Cancellable(Protocol[R_co]):
@@ -78,11 +80,14 @@ class StepInvocation:
         self._is_stopping = is_stopping or (lambda: activity.abort.is_set)
         pause = _PAUSE_FOR_THREADS if activity.stage.is_blocking else 0.0
         self.parking = Parking(activity.resources.clock.now, self.cut_lost, pause=pause)
+        ledger = activity.resources.step_ledger
+        self._ledger = None if ledger is None else LedgerCalls(ledger, activity.stage_record_id)
         self._asked: dict[str, StepCall] = {}
         self._loading = asyncio.Lock()
         self._rows: dict[str, StepRecord] | None = None
         self._unwatched: dict[int, tuple[StepCall, StepRecord | None]] = {}
         self._watched = 0
+        self._answers = 0
         self._furthest: StepRecord | None = None
         self._has_warned_of_order = False
         self._working: dict[asyncio.Task[object], Cancellable[object]] = {}
@@ -98,9 +103,9 @@ class StepInvocation:
         Raises:
             StepLedgerNotConfiguredError: If it has none.
         """
-        if self.resources.step_ledger is None:
+        if self._ledger is None:
             raise StepLedgerNotConfiguredError(step_id)
-        return LedgerCalls(self.resources.step_ledger, self.activity.stage_record_id)
+        return self._ledger
 
     @asynccontextmanager
     async def call(self, step_id: str, kind: StepKind) -> AsyncIterator[StepCall]:
@@ -148,9 +153,10 @@ class StepInvocation:
         Raises:
             StepKindMismatchError: If it is there as something else.
         """
-        async with self._loading:
-            if self._rows is None:
-                self._rows = await self.ledger(call.step_id).all()
+        if self._rows is None:
+            async with self._loading:
+                if self._rows is None:
+                    self._rows = await self.ledger(call.step_id).all()
         row = self._rows.get(call.step_id)
         if row is not None and row.status != "completed":
             row = await self.ledger(call.step_id).get(call.step_id)
@@ -158,6 +164,25 @@ class StepInvocation:
         if row is not None:
             self.check(call, row)
         return row
+
+    def completed_row(self, call: StepCall) -> StepRecord | None:
+        """The step, if it was completed when the steps of the stage were read, and its result lies in its row.
+
+        Raises:
+            StepKindMismatchError: If it is there as something else.
+        """
+        row = None if self._rows is None else self._rows.get(call.step_id)
+        if row is None or row.status != "completed" or row.result_claim is not None:
+            return None
+        self._watch_order(call, row)
+        self.check(call, row)
+        return row
+
+    async def give_way(self) -> None:
+        """Let others on the loop go on, after so many answers that nothing was waited for."""
+        self._answers += 1
+        if self._answers % _ANSWERS_IN_A_ROW == 0:
+            await asyncio.sleep(0)
 
     def _watch_order(self, call: StepCall, row: StepRecord | None) -> None:
         """Compare rows by the order of their requests, whatever order they are looked up in."""

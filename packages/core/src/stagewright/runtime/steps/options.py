@@ -1,9 +1,11 @@
 """The arguments of a step, checked before anything is done."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, cast
+from functools import lru_cache
+from typing import Any, Final, cast
 
 from stagewright.definitions import Backoff, OnReclaim
 from stagewright.definitions.backoff import growing_pause, is_factor
@@ -116,31 +118,11 @@ def read_options(
     Raises:
         DefinitionError: Listing all that make no sense.
     """
-    problems: list[str] = []
-    if isinstance(retries, bool) or not isinstance(retries, int) or not 0 <= retries <= _MOST_RETRIES:
-        problems.append(f"retries={retries!r} must be a whole number from 0 to {_MOST_RETRIES:,}")
-    if on_reclaim not in ("rerun", "fail"):
-        problems.append(f"on_reclaim={on_reclaim!r} must be 'rerun' or 'fail'")
-    pause = duration_or_problem(retry_delay, "retry_delay", problems)
-    rule = _read_backoff(backoff, problems)
-    max_delay = duration_or_problem(rule.get("max_delay", _LONGEST_PAUSE), "backoff.max_delay", problems)
-    held = None if lease is None else _positive(lease, "lease", problems)
-    beat = None if heartbeat is None else _positive(heartbeat, "heartbeat", problems)
-    if held is not None and beat is not None and beat >= held > timedelta(0):
-        problems.append(
-            f"heartbeat={heartbeat!r} must be shorter than lease={lease!r}, or the lease ends in between"
-        )
-    _refuse(step_id, problems)
-    return StepOptions(
-        retries=retries,
-        retry_delay=pause,
-        factor=float(rule.get("factor", 1)),
-        max_delay=min(max_delay, _LONGEST_PAUSE),
-        jitter=rule.get("jitter", False),
-        lease=held,
-        heartbeat=beat,
-        on_reclaim=on_reclaim,
-    )
+    # What is no key of a dict, or makes no sense, is read anew.
+    given: Any = backoff  # Any: a dict has no hash, which is what is tried
+    with suppress(TypeError, DefinitionError):
+        return _usual_options(retries, retry_delay, given, lease, heartbeat, on_reclaim)
+    return _options(step_id, retries, retry_delay, backoff, lease, heartbeat, on_reclaim)
 
 
 def read_wait_options(
@@ -174,6 +156,55 @@ def read_signal_options(step_id: str, *, timeout: Duration, keepalive: Duration)
     )
     _refuse(step_id, problems)
     return options
+
+
+@lru_cache(maxsize=256, typed=True)
+def _usual_options(
+    retries: int,
+    retry_delay: Duration,
+    backoff: float | Backoff | None,
+    lease: Duration | None,
+    heartbeat: Duration | None,
+    on_reclaim: OnReclaim,
+) -> StepOptions:
+    """The options, read once for all steps that are given the same."""
+    return _options("", retries, retry_delay, backoff, lease, heartbeat, on_reclaim)
+
+
+def _options(
+    step_id: str,
+    retries: int,
+    retry_delay: Duration,
+    backoff: float | Backoff | None,
+    lease: Duration | None,
+    heartbeat: Duration | None,
+    on_reclaim: OnReclaim,
+) -> StepOptions:
+    problems: list[str] = []
+    if isinstance(retries, bool) or not isinstance(retries, int) or not 0 <= retries <= _MOST_RETRIES:
+        problems.append(f"retries={retries!r} must be a whole number from 0 to {_MOST_RETRIES:,}")
+    if on_reclaim not in ("rerun", "fail"):
+        problems.append(f"on_reclaim={on_reclaim!r} must be 'rerun' or 'fail'")
+    pause = duration_or_problem(retry_delay, "retry_delay", problems)
+    rule = _read_backoff(backoff, problems)
+    max_delay = duration_or_problem(rule.get("max_delay", _LONGEST_PAUSE), "backoff.max_delay", problems)
+    held = None if lease is None else _positive(lease, "lease", problems)
+    beat = None if heartbeat is None else _positive(heartbeat, "heartbeat", problems)
+    if held is not None and beat is not None and beat >= held > timedelta(0):
+        problems.append(
+            f"heartbeat={heartbeat!r} must be shorter than lease={lease!r}, or the lease ends in between"
+        )
+    _refuse(step_id, problems)
+    return StepOptions(
+        retries=retries,
+        retry_delay=pause,
+        factor=float(rule.get("factor", 1)),
+        max_delay=min(max_delay, _LONGEST_PAUSE),
+        jitter=rule.get("jitter", False),
+        lease=held,
+        heartbeat=beat,
+        on_reclaim=on_reclaim,
+    )
 
 
 def _refuse(step_id: str, problems: list[str]) -> None:
