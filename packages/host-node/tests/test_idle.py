@@ -1,7 +1,10 @@
 """What an idle host costs its database, and what an outage does."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +13,40 @@ from stagewright import Kernel, StageContext, Workflow, define_stage, define_wor
 from stagewright.commands import CreateRun
 from stagewright.hosting import wait_for_run
 from stagewright_host_node import NodeHost
+
+NOT_FOR_WORK = (
+    # Migrations.
+    *("alembic", "mako"),
+    # The command line.
+    *("click", "rich", "pygments", "pydantic_settings", "dotenv", "stagewright.cli"),
+    # Tests, and other distributions' vendors.
+    *("pytest", "stagewright.testing", "redis", "boto3", "botocore", "google.cloud"),
+)
+
+WORKER = """
+import asyncio
+import sys
+
+from stagewright import StageContext, define_workflow, open_kernel, stage
+from stagewright.commands import CreateRun
+from stagewright.hosting import wait_for_run
+from stagewright_host_node import NodeHost
+
+
+@stage("body")
+async def body(ctx: StageContext[int]) -> int:
+    return ctx.input
+
+
+async def main() -> None:
+    async with open_kernel(define_workflow("w", input=int).pipe(body).build(), sys.argv[1]) as kernel:
+        async with NodeHost(kernel):
+            await wait_for_run(kernel, (await kernel.dispatch(CreateRun("w", 1))).run_id, timeout=30)
+
+
+asyncio.run(main())
+print(*(name for name in NAMES if name in sys.modules))
+"""
 
 Opened = Callable[..., Awaitable[Kernel]]
 Eventually = Callable[..., Awaitable[None]]
@@ -41,6 +78,19 @@ async def test_an_idle_host_sends_one_statement_in_five_seconds_at_most(
             if text.split()[0].rstrip(";").upper() not in ("BEGIN", "COMMIT", "ROLLBACK")
         ]
     assert len(statements) <= 4, statements
+
+
+@pytest.mark.guarantee("hosts.workers-import-what-they-use")
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+async def test_a_worker_imports_neither_migrations_nor_the_command_line(
+    url: str, opened: Opened, tmp_path: Path
+) -> None:
+    await opened(url)
+    command = [sys.executable, "-c", WORKER.replace("NAMES", repr(NOT_FOR_WORK)), url]
+    done = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, encoding="utf-8", timeout=60, cwd=tmp_path, check=False
+    )
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
 
 
 @pytest.mark.slow
