@@ -17,11 +17,15 @@ ALLOWED_LOCAL_IMPORTS: dict[str, str] = {
     ),
     "packages/blob-gcs/src/stagewright_blob_gcs/plugin.py": "every command loads it, and Google's client is slow",
     "packages/blob-s3/src/stagewright_blob_s3/plugin.py": "every command loads it, and boto3 is slow",
+    "packages/host-node/src/stagewright_host_node/plugin.py": "every worker loads it, and click comes with an extra",
     "packages/persistence-sqlalchemy/src/stagewright_persistence_sqlalchemy/plugin.py": (
         "every command loads it; SQLAlchemy is slow, and click comes with an extra"
     ),
     "packages/persistence-sqlalchemy/src/stagewright_persistence_sqlalchemy/cli.py": (
         "every command loads it, and only `stagewright db` needs SQLAlchemy"
+    ),
+    "packages/persistence-sqlalchemy/src/stagewright_persistence_sqlalchemy/schema.py": (
+        "every worker loads it, and only migrations need Alembic"
     ),
     "packages/transport-redis/src/stagewright_transport_redis/plugin.py": (
         "every command loads it, and redis-py is slow to import"

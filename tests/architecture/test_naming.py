@@ -18,6 +18,7 @@ ALLOWED_TO_DO_MORE = {
     "packages/blob-s3/src/stagewright_blob_s3/__init__.py": (
         "its names bring boto3, which the plugin beside it must not"
     ),
+    "packages/core/src/stagewright/__init__.py": "its names bring all of the core, which few users need at once",
     "packages/persistence-sqlalchemy/src/stagewright_persistence_sqlalchemy/__init__.py": (
         "its names bring SQLAlchemy, which the plugin beside it must not"
     ),

@@ -10,7 +10,7 @@ from unittest import mock
 
 from alembic.script import ScriptDirectory
 
-from stagewright_persistence_sqlalchemy import schema
+from stagewright_persistence_sqlalchemy import migrating, schema
 
 __all__ = ["ADDS", "NEXT", "Build", "version_after"]
 
@@ -71,5 +71,5 @@ class Build:
     def acting(self) -> Iterator[None]:
         """Within it `schema` is that of this build."""
         scripts = ScriptDirectory(str(self.folder))
-        with mock.patch.object(schema, "_SCRIPTS", scripts), mock.patch.object(schema, "HEAD", self.head):
+        with mock.patch.object(migrating, "SCRIPTS", scripts), mock.patch.object(schema, "HEAD", self.head):
             yield

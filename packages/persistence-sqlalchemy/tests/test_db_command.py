@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from stagewright.cli.application import run_application
-from stagewright_persistence_sqlalchemy import schema
+from stagewright_persistence_sqlalchemy import migrating
 from stagewright_persistence_sqlalchemy.migration_declarations import oldest_build_of
 from stagewright_persistence_sqlalchemy.schema import HEAD
 
-OLDEST = oldest_build_of(schema._SCRIPTS.get_revision(HEAD))
+OLDEST = oldest_build_of(migrating.SCRIPTS.get_revision(HEAD))
 
 Db = Callable[..., tuple[int, str, str]]
 

@@ -16,7 +16,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from stagewright.errors import InvalidSettingError
-from stagewright_persistence_sqlalchemy import create_engine, schema
+from stagewright_persistence_sqlalchemy import create_engine, migrating, schema
 from stagewright_persistence_sqlalchemy.errors import (
     DatabaseUnusableError,
     SchemaMissingError,
@@ -170,10 +170,10 @@ def upgrade(op):
 def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Code that knows one more migration; answers with its file."""
     folder = tmp_path / "migrations"
-    shutil.copytree(schema._SCRIPTS.dir, folder)
+    shutil.copytree(migrating.SCRIPTS.dir, folder)
     file = folder / "versions" / f"{NEXT}_next.py"
     file.write_text(NEXT_MIGRATION, encoding="utf-8")
-    monkeypatch.setattr(schema, "_SCRIPTS", ScriptDirectory(str(folder)))
+    monkeypatch.setattr(migrating, "SCRIPTS", ScriptDirectory(str(folder)))
     return file
 
 
@@ -182,7 +182,9 @@ async def test_an_older_database_is_named_and_upgraded(
     engine: AsyncEngine, next_version: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as earlier:
-        earlier.setattr(schema, "_SCRIPTS", ScriptDirectory(str(Path(schema.__file__).parent / "migrations")))
+        earlier.setattr(
+            migrating, "SCRIPTS", ScriptDirectory(str(Path(schema.__file__).parent / "migrations"))
+        )
         await schema.upgrade(engine)
     await execute(engine, "INSERT INTO work_signals (id, count) VALUES (1, 7)")
     before = schema.HEAD
@@ -202,7 +204,7 @@ def broken_version(next_version: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     next_version.write_text(
         NEXT_MIGRATION + '    op.execute("INSERT INTO nowhere VALUES (1)")\n', encoding="utf-8"
     )
-    monkeypatch.setattr(schema, "_SCRIPTS", ScriptDirectory(schema._SCRIPTS.dir))
+    monkeypatch.setattr(migrating, "SCRIPTS", ScriptDirectory(migrating.SCRIPTS.dir))
     monkeypatch.setattr(schema, "HEAD", NEXT)
 
 
@@ -226,7 +228,7 @@ async def test_on_mariadb_a_migration_that_failed_is_gone_on_with(
     before = await schema.current(engine)
     assert before == f"{int(NEXT) - 1:04}"
     await asyncio.to_thread(next_version.write_text, NEXT_MIGRATION, encoding="utf-8")
-    monkeypatch.setattr(schema, "_SCRIPTS", ScriptDirectory(schema._SCRIPTS.dir))
+    monkeypatch.setattr(migrating, "SCRIPTS", ScriptDirectory(migrating.SCRIPTS.dir))
     assert await schema.upgrade(engine) == schema.Upgrade(before=before, after=NEXT)
     await schema.check(engine)
     await execute(engine, "INSERT INTO work_signals (id, count) VALUES (1, 7)")
@@ -300,8 +302,9 @@ def test_only_what_is_supported_has_statements() -> None:
 
 
 def test_versions_are_numbered_without_a_gap() -> None:
-    scripts = list(schema._SCRIPTS.walk_revisions())
+    scripts = list(migrating.SCRIPTS.walk_revisions())
     numbers = [script.revision for script in reversed(scripts)]
     assert numbers == [f"{number:04}" for number in range(1, len(numbers) + 1)]
     assert all(Path(script.path).name.startswith(f"{script.revision}_") for script in scripts)
+    assert migrating.SCRIPTS.get_current_head() == schema.HEAD
     assert set(PLAIN_TABLES.metadata.tables).isdisjoint({VERSIONS})

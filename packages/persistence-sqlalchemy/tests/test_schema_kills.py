@@ -14,7 +14,7 @@ from schema_builds import ADDS, NEXT, Build
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from stagewright_persistence_sqlalchemy import create_engine, schema
+from stagewright_persistence_sqlalchemy import create_engine, migrating, schema
 from stagewright_persistence_sqlalchemy.migration_declarations import oldest_build_of
 from stagewright_persistence_sqlalchemy.schema_state import VERSION_TABLE
 
@@ -132,7 +132,7 @@ async def test_a_begun_upgrade_keeps_out_what_does_not_work_on_it(
     seen = [(start["version"], start["oldest_build"], start["own_build"]) for start in starts]
     story = list(dict.fromkeys(seen))
     untouched, begun, done = (
-        (HEAD, oldest_build_of(schema._SCRIPTS.get_revision(HEAD)), "works"),
+        (HEAD, oldest_build_of(migrating.SCRIPTS.get_revision(HEAD)), "works"),
         (HEAD, NEXT, "SchemaTooNewError"),
         (NEXT, NEXT, "SchemaTooNewError"),
     )

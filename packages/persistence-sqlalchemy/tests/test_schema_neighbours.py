@@ -24,6 +24,7 @@ from stagewright_persistence_sqlalchemy import (
     SqlAlchemyJobTransport,
     SqlAlchemyPersistence,
     create_engine,
+    migrating,
     schema,
 )
 from stagewright_persistence_sqlalchemy.errors import (
@@ -300,7 +301,7 @@ async def test_this_build_works_on_every_schema_that_it_says_it_works_on(
     url: str, engine: AsyncEngine, tmp_path: Path
 ) -> None:
     """Without the log of model calls where that has no table, also through an upgrade by somebody else."""
-    oldest = oldest_database(schema._SCRIPTS, HEAD)
+    oldest = oldest_database(migrating.SCRIPTS, HEAD)
     assert oldest == "0008"
     older = Build.of_version(oldest, tmp_path / "older")
     with older.acting():
@@ -325,7 +326,7 @@ async def test_this_build_works_on_every_schema_that_it_says_it_works_on(
 
 
 def test_every_migration_says_who_works_with_it() -> None:
-    scripts = list(schema._SCRIPTS.walk_revisions())
+    scripts = list(migrating.SCRIPTS.walk_revisions())
     declared = [(one.revision, vars(one.module)) for one in reversed(scripts)]
     oldest_builds = [said.get("oldest_build", version) for version, said in declared]
     assert oldest_builds == sorted(oldest_builds), "what works on a database works on those before it"

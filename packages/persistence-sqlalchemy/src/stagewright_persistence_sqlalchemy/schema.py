@@ -1,56 +1,42 @@
-"""The schema of a database: which version it has, making it, bringing it up to date, and its DDL as text."""
+"""The schema of a database: which version it has, making it, bringing it up to date, and its DDL as text.
 
-import io
+A worker opens a database that has its schema. So Alembic is imported only where migrations are run or read.
+"""
+
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from alembic.migration import MigrationContext
-from alembic.operations import Operations
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, func, select
+from sqlalchemy import func, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from stagewright_persistence_sqlalchemy.connecting import connected
 from stagewright_persistence_sqlalchemy.database_schema import DatabaseSchema
 from stagewright_persistence_sqlalchemy.database_url import database_url, named_errors, shown
-from stagewright_persistence_sqlalchemy.dialect import DatabaseKind, kind_of
+from stagewright_persistence_sqlalchemy.dialect import kind_of
 from stagewright_persistence_sqlalchemy.engine import names_of
 from stagewright_persistence_sqlalchemy.errors import (
     DatabaseFileMissingError,
     DatabaseUnusableError,
     SchemaMissingError,
 )
-from stagewright_persistence_sqlalchemy.migration_declarations import (
-    oldest_build_of,
-    oldest_database,
-    switched_off,
-)
-from stagewright_persistence_sqlalchemy.named_operations import NamedOperations
 from stagewright_persistence_sqlalchemy.names import Names
-from stagewright_persistence_sqlalchemy.repeatable_operations import RepeatableOperations
-from stagewright_persistence_sqlalchemy.schema_making import make_schema, making_schema
-from stagewright_persistence_sqlalchemy.schema_state import (
-    OLDEST_BUILD,
-    VERSION_TABLE,
-    SchemaState,
-    oldest_build_column,
-    state_of,
-)
+from stagewright_persistence_sqlalchemy.schema_making import make_schema
+from stagewright_persistence_sqlalchemy.schema_state import SchemaState, state_of
 from stagewright_persistence_sqlalchemy.url_parameters import names_in
 
 __all__ = ["HEAD", "Upgrade", "check", "current", "oldest_build", "sql", "upgrade", "upgrade_if_new"]
 
 _log: Final = logging.getLogger("stagewright.persistence")
 
-_SCRIPTS: Final = ScriptDirectory(str(Path(__file__).parent / "migrations"))
+_MIGRATIONS: Final = Path(__file__).parent / "migrations" / "versions"
 _LONGEST_TURN: Final = 86_400
 
-HEAD: Final = str(_SCRIPTS.get_current_head())
+HEAD: Final = max(file.name[:4] for file in _MIGRATIONS.glob("[0-9][0-9][0-9][0-9]_*.py"))
 """The version of the schema that this code works with."""
 
 
@@ -99,14 +85,15 @@ async def check(engine: AsyncEngine) -> DatabaseSchema:
             DatabaseFileMissingError if there is no such file.
         DatabaseUnusableError, TransientError: If it can't be looked at.
     """
-    url = _shown(engine)
+    url, state = _shown(engine), await _state(engine)
+    oldest_database, off = _before_this_build(state)
     try:
-        version = (await _state(engine)).check(url, HEAD, oldest_database(_SCRIPTS, HEAD))
+        version = state.check(url, HEAD, oldest_database)
     except SchemaMissingError as error:
         if not _is_unmade_file(engine):
             raise
         raise DatabaseFileMissingError(error.url) from None
-    found = DatabaseSchema(url, version, HEAD, switched_off(_SCRIPTS, version, HEAD))
+    found = DatabaseSchema(url, version, HEAD, off)
     if found.remark:
         _log.warning("%s: %s", url, found.remark)
     return found
@@ -146,28 +133,20 @@ def sql(url: str, *, schema: str | None = None, table_prefix: str | None = None)
     Raises:
         InvalidSettingError: If it is no URL of SQLite, PostgreSQL or MariaDB, or a name can't be used.
     """
-    written = io.StringIO()
+    from stagewright_persistence_sqlalchemy.migrating import written_migrations
+
     parsed = database_url(url)
     names = names_in(parsed, schema=schema, table_prefix=table_prefix)
-    kind = kind_of(parsed.get_backend_name())
-    context = MigrationContext.configure(
-        dialect_name=kind.name,
-        # With the drivers' own styles every % of a statement would be written twice.
-        dialect_opts={"paramstyle": "named"},
-        opts=_options(
-            kind,
-            names,
-            as_sql=True,
-            output_buffer=written,
-            transactional_ddl=kind.rolls_ddl_back,
-            literal_binds=True,
-        ),
-    )
-    with context.begin_transaction():
-        if names.schema is not None:
-            context.impl.execute(making_schema(names.schema))
-        _run(context, _operations(context, names))
-    return written.getvalue()
+    return written_migrations(kind_of(parsed.get_backend_name()), names)
+
+
+def _before_this_build(state: SchemaState) -> tuple[str, dict[str, str]]:
+    """The oldest version of a database that this build works on, and what it does without on this one."""
+    if not state.version or state.version >= HEAD:
+        return HEAD, {}
+    from stagewright_persistence_sqlalchemy.migrating import before_build
+
+    return before_build(HEAD, state.version)
 
 
 async def _state(engine: AsyncEngine) -> SchemaState:
@@ -195,8 +174,10 @@ async def _upgrade(engine: AsyncEngine, *, only_if_new: bool) -> Upgrade:
                 if not before.is_behind(url, HEAD):
                     return Upgrade(before.version, before.check(url, HEAD, HEAD))
                 if before.is_empty or not only_if_new:
+                    from stagewright_persistence_sqlalchemy.migrating import migrate
+
                     await make_schema(connection, names, url)
-                    await connection.run_sync(_migrate, before)
+                    await connection.run_sync(migrate, before)
     return Upgrade(before.version, HEAD)
 
 
@@ -221,47 +202,6 @@ async def _turn(connection: AsyncConnection, names: Names) -> AsyncIterator[None
         with suppress(SQLAlchemyError):
             await connection.execute(select(func.release_lock(name)))
             await connection.commit()
-
-
-def _migrate(connection: Connection, before: SchemaState) -> None:
-    kind = kind_of(connection.dialect.name)
-    context = MigrationContext.configure(connection, opts=_options(kind, before.names))
-    operations = _operations(context, before.names)
-    if before.versions is not None and not before.notes_oldest_build:
-        operations.add_column(VERSION_TABLE, oldest_build_column())
-    _run(context, operations)
-
-
-def _run(context: MigrationContext, operations: Operations) -> None:
-    # A version table that is made now has the column from the start.
-    context._version.append_column(oldest_build_column())
-    # Migrations get their operations as an argument: Alembic's own proxy is one for the whole process.
-    context.run_migrations(op=operations)
-
-
-def _operations(context: MigrationContext, names: Names) -> Operations:
-    is_mariadb = context.dialect.name == "mariadb"
-    return RepeatableOperations(context, names) if is_mariadb else NamedOperations(context, names)
-
-
-def _options(kind: DatabaseKind, names: Names, **more: Any) -> dict[str, Any]:  # Any: Alembic's options
-    def steps(heads: Any, context: MigrationContext) -> Any:
-        has_version = bool(heads)
-        for step in _SCRIPTS._upgrade_revs("head", heads):
-            note = context._version.update().values({OLDEST_BUILD: oldest_build_of(step.revision)})
-            if has_version:
-                # Before its first statement: where those can't be taken back, an interrupted migration keeps builds out
-                # that don't work on what it has begun.
-                context.impl._exec(note)
-            yield step
-            if not has_version:
-                context.impl._exec(note)
-            has_version = True
-
-    # MariaDB has one name for primary keys, and Alembic gives its table's another.
-    is_named = kind.name != "mariadb"
-    table = {"version_table": names.of(VERSION_TABLE), "version_table_schema": names.schema}
-    return {**table, "version_table_pk": is_named, "fn": steps, **more}
 
 
 def _shown(engine: AsyncEngine) -> str:
