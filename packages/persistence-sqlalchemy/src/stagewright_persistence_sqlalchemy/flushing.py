@@ -27,6 +27,7 @@ from stagewright_persistence_sqlalchemy.statements.writes import (
     is_place_of,
     row_source,
     update_rows,
+    waits_as_long_as_it_takes,
 )
 from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES, Tables, for_tables
 
@@ -163,7 +164,7 @@ async def _send_composed(
     # What has no guard needs no look at the answer before it is committed.
     refuses = is_last and bool(guarded) and await session.can_finish_at_once()
     finishes = refuses or (is_last and not guarded)
-    statement = _composed(tables, kind, shape, notifies=bool(topics), refuses=refuses)
+    statement = _composed(tables, kind, shape, notifies=bool(topics), refuses=refuses, is_last=is_last)
     parameters: dict[str, Any] = {"topic": topics[0]} if topics else {}
     if refuses:
         parameters[GUARDED_ROWS] = sum(guarded)
@@ -185,6 +186,7 @@ def _composed(
     *,
     notifies: bool,
     refuses: bool,
+    is_last: bool,
 ) -> Executable:
     """One statement for these writes; its text depends on whether each is of one row, not on how many more there are.
 
@@ -218,11 +220,11 @@ def _composed(
             ids = select(func.array_agg(guarded.c.id, type_=ARRAY(Text()))).scalar_subquery()
         parts.append(written)
         changed.append(ids.label(f"ids{number}"))
-    told = (
-        [func.pg_notify(tables.names.channel, bindparam("topic", type_=Text())).label("told")]
-        if notifies
-        else []
-    )
+    told: list[ColumnElement[Any]] = []
+    if notifies:
+        told.append(func.pg_notify(tables.names.channel, bindparam("topic", type_=Text())).label("told"))
+        if is_last and any(isinstance(write, _Acknowledge) for write, _ in shape):
+            told.append(waits_as_long_as_it_takes().label("patience"))
     if not refuses:
         return select(*changed, *told).add_cte(*parts)
     changes = select(*changed).cte("changes")

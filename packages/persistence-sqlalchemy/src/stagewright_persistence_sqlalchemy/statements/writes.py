@@ -41,6 +41,7 @@ __all__ = [
     "is_place_of",
     "row_source",
     "update_rows",
+    "waits_as_long_as_it_takes",
 ]
 
 Source: TypeAlias = Mapping[str, ColumnElement[Any]]
@@ -211,5 +212,17 @@ def _settled(tables: Tables, kind: DatabaseKind, source: Source) -> Update:
 
 def _waits_for_a_moment() -> ColumnElement[bool]:
     """True; and from here on the transaction waits for a lock for less time than a deadlock takes to be found."""
-    patience = func.set_config(literal_column("'lock_timeout'"), _PATIENCE, literal_column("true"))
-    return select(patience).scalar_subquery().is_not(None)
+    return select(_waiting(_PATIENCE)).scalar_subquery().is_not(None)
+
+
+def waits_as_long_as_it_takes() -> ColumnElement[str]:
+    """From here on the transaction waits for locks, which is the end of that moment where only the commit follows.
+
+    Transactions that notify commit one by one in the whole server, so on a busy one each of them waits for some others.
+    """
+    return _waiting(literal_column("'0'"))
+
+
+def _waiting(patience: ColumnElement[str]) -> ColumnElement[str]:
+    name = literal_column("'lock_timeout'", Text())
+    return func.set_config(name, patience, literal_column("true"), type_=Text())
