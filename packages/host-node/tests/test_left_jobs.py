@@ -67,6 +67,23 @@ async def test_what_a_host_makes_and_takes_itself_is_told_to_nobody(
     assert len(told) == 2, "one for the new run, one for its end"
 
 
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+async def test_new_runs_are_looked_for_when_somebody_tells_of_them(
+    url: str, opened: Opened, eventually: Eventually, sent: list[str]
+) -> None:
+    kernel = await opened(
+        url, flow("w", *(define_stage(f"s{n}", double.execute, input=int, output=int) for n in range(8)))
+    )
+    async with NodeHost(kernel) as host:
+        await eventually(lambda: host.stats().notifications)
+        await wait_for_run(kernel, await create(kernel, "w"), timeout=20)
+        await eventually(lambda: host.stats().completed == 8)
+        sent.clear()
+        await wait_for_run(kernel, await create(kernel, "w"), timeout=20)
+        looks = [text for text in sent if "workflow_runs.status = 'PENDING'" in text]
+        assert 1 <= len(looks) < 8, "not after each stage"
+
+
 @pytest.mark.guarantee("hosts.wakes-others-for-what-it-leaves")
 @pytest.mark.parametrize("url", ["postgres", "sqlite"], indirect=True)
 async def test_what_a_busy_host_makes_and_leaves_is_taken_by_another(

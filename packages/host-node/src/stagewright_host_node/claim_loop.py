@@ -64,11 +64,19 @@ class ClaimLoop:
         self._stopped = asyncio.Event()
         self._backoff = BackOff()
         self._wanted = True
+        self._runs_wanted = True
         self._last_look = float("-inf")
         self._hindered: str | None = None
 
     def wake(self) -> None:
         """There may be work."""
+        self._runs_wanted = True
+        self._bell.set()
+
+    def wake_for_jobs(self) -> None:
+        """An execution has ended: there may be jobs; of new runs others tell, where they are heard."""
+        if self._look_every() is not None:
+            self._runs_wanted = True
         self._bell.set()
 
     def stop(self) -> None:
@@ -83,7 +91,9 @@ class ClaimLoop:
             if self._bell.is_set():
                 self._bell.clear()
                 self._wanted = True
-            if self._may_claim() and (self._wanted or self._is_time_to_look()):
+            is_time = self._is_time_to_look()
+            if self._may_claim() and (self._wanted or is_time):
+                self._runs_wanted = self._runs_wanted or is_time
                 self._wanted = False
                 await self._look()
             else:
@@ -99,7 +109,7 @@ class ClaimLoop:
                 _log.warning("no work can be claimed: %s", describe_exception(error))
                 _log.debug("its traceback", exc_info=True)
             self.failure = str(describe_exception(error))
-            self._wanted = True
+            self._wanted = self._runs_wanted = True
             # However often the bell rings meanwhile, a store that failed is left alone for this long.
             await _within(self._backoff.failed(), self._stopped)
             return
@@ -111,20 +121,10 @@ class ClaimLoop:
     async def _take(self) -> bool:
         """Claim once, and say whether there may be more."""
         settings = self._settings
-        runs = await self._kernel.dispatch(
-            ClaimPendingRuns(
-                settings.worker_id,
-                max_claims=settings.max_claims_per_tick,
-                serves=settings.serves,
-                wakes_hosts=False,
-            )
-        )
-        if runs.claimed:
-            self._left.note()
-            self._claimed()
+        opened = await self._claim_runs() if self._runs_wanted else 0
         free, made = self._free, self._left.made
         if self._stopped.is_set() or free <= 0:
-            return bool(runs.claimed)
+            return opened > 0
         claim = ClaimJobs(settings.worker_id, limit=free, serves=settings.serves)
         jobs = (await self._kernel.dispatch(claim)).jobs
         if self._stopped.is_set():
@@ -133,7 +133,26 @@ class ClaimLoop:
         if len(jobs) < free:
             self._left.settle(made)
         await self._start(jobs)
-        return len(runs.claimed) == settings.max_claims_per_tick or len(jobs) == free
+        return self._runs_wanted or len(jobs) == free
+
+    async def _claim_runs(self) -> int:
+        """Set runs going, and say how many."""
+        settings = self._settings
+        # Whoever rings meanwhile may mean a run that this claim doesn't see.
+        self._runs_wanted = False
+        claim = ClaimPendingRuns(
+            settings.worker_id,
+            max_claims=settings.max_claims_per_tick,
+            serves=settings.serves,
+            wakes_hosts=False,
+        )
+        opened = len((await self._kernel.dispatch(claim)).claimed)
+        if opened:
+            self._left.note()
+            self._claimed()
+        if opened == settings.max_claims_per_tick:
+            self._runs_wanted = True
+        return opened
 
     @property
     def _free(self) -> int:

@@ -213,7 +213,7 @@ class RunningHost:
             telling = asyncio.create_task(self._left.tell_now())
             self._tellings.add(telling)
             telling.add_done_callback(self._tellings.discard)
-        self._claim_loop.wake()
+        self._claim_loop.wake_for_jobs()
         self._delivery.wake()
         if result is None or result.will_retry or result.ghost:
             self._orchestration.look_soon()
