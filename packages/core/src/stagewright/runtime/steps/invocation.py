@@ -80,8 +80,6 @@ class StepInvocation:
         self._is_stopping = is_stopping or (lambda: activity.abort.is_set)
         pause = _PAUSE_FOR_THREADS if activity.stage.is_blocking else 0.0
         self.parking = Parking(activity.resources.clock.now, self.cut_lost, pause=pause)
-        ledger = activity.resources.step_ledger
-        self._ledger = None if ledger is None else LedgerCalls(ledger, activity.stage_record_id)
         self._asked: dict[str, StepCall] = {}
         self._loading = asyncio.Lock()
         self._rows: dict[str, StepRecord] | None = None
@@ -103,9 +101,10 @@ class StepInvocation:
         Raises:
             StepLedgerNotConfiguredError: If it has none.
         """
-        if self._ledger is None:
+        # Asked anew each time: a harness puts its own in this one's place.
+        if self.resources.step_ledger is None:
             raise StepLedgerNotConfiguredError(step_id)
-        return self._ledger
+        return LedgerCalls(self.resources.step_ledger, self.activity.stage_record_id)
 
     @asynccontextmanager
     async def call(self, step_id: str, kind: StepKind) -> AsyncIterator[StepCall]:

@@ -13,8 +13,9 @@ MUTANTS: Final[dict[str, tuple[Patch, ...]]] = {
     "an event is marked before it is out": (
         Patch(
             _FLUSH,
-            "                refusal = await refusal_of(",
-            "                await self._mark([rest[0].id])\n                refusal = await refusal_of(",
+            "            refusal = await refusal_of(",
+            "            self._accepted.append(rest[0].id)\n            await self._mark()\n"
+            "            refusal = await refusal_of(",
         ),
     ),
     "a refused event is passed over": (
