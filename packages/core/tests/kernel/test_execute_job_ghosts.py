@@ -232,6 +232,40 @@ async def test_a_job_for_a_suspended_stage_that_is_not_due_waits_again(
     assert (record.status, record.due_at) == (Status.SUSPENDED, due)
 
 
+async def test_a_job_that_is_not_due_does_not_outlive_a_run_that_is_cancelled_meanwhile(
+    make_kernel: MakeKernel,
+    flow_of: FlowOf,
+    start_run: StartRun,
+    take_job: TakeJob,
+    transport: InMemoryJobTransport,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def wait(ctx: StageContext[Any]) -> Any:
+        await ctx.step.sleep("pause", "1h")
+
+    kernel = make_kernel(flow_of(wait))
+    run_id = await start_run(kernel)
+    job = await take_job(kernel)
+    await kernel.dispatch(command(job))
+    await transport.defer(job.job_id, clock.now(), "lost")
+    again = await take_job(kernel)
+    persistence: Any = kernel.ports.persistence
+    load = persistence.load_runs
+
+    async def load_and_lose(run_ids: Any, **options: Any) -> Any:
+        loaded = await load(run_ids, **options)
+        monkeypatch.undo()
+        await kernel.dispatch(CancelRun(run_id))
+        return loaded
+
+    monkeypatch.setattr(persistence, "load_runs", load_and_lose)
+    await kernel.dispatch(command(again))
+    (record,) = await transport.get_jobs_by_run(run_id)
+    # A queue elsewhere can't be asked under the run's lock; there the job waits until the run is purged.
+    assert record.status is (Status.FAILED if kernel.ports.transport_enlists else Status.SUSPENDED)
+
+
 @pytest.mark.guarantee("kernel.reused-versions-are-left-alone")
 async def test_a_job_of_a_version_with_another_structure_is_delivered_once_at_most(
     make_kernel: MakeKernel, start_run: StartRun, finish: Finish

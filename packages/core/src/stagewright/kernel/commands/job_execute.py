@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar, Final, Literal, cast
@@ -27,7 +28,7 @@ from stagewright.kernel.procedures.execution import Execution, JobRef
 from stagewright.kernel.procedures.load_activity import load_activity
 from stagewright.kernel.procedures.record_outcome import Recorded, is_alone, record_outcome
 from stagewright.kernel.procedures.reset_steps import reset_owed_steps
-from stagewright.kernel.procedures.settle_job import Settlement, acknowledge, require_owned
+from stagewright.kernel.procedures.settle_job import Settlement, acknowledge, require_owned, settle_job
 from stagewright.kernel.procedures.store_output import StoredOutput, discard_output, store_output
 from stagewright.kernel.rules.ghosts import GhostReason, ghost_of
 from stagewright.kernel.rules.waiting import is_due
@@ -37,7 +38,7 @@ from stagewright.records import ErrorRecord, LoadedRun, RunRecord, StoredStage
 from stagewright.runtime.abort import NeverAborted
 from stagewright.runtime.claim_check import load_spilled
 from stagewright.runtime.failure import describe_exception
-from stagewright.status import Status
+from stagewright.status import TERMINAL_RUN_STATUSES, Status
 
 __all__ = ["ExecuteJob", "ExecuteJobResult", "JobRef", "handle"]
 
@@ -224,10 +225,28 @@ async def _standing_result(
     else:
         return None
     if command.job is not None:
-        await acknowledge(ports.job_transport, command.job, settlement)
+        if ended or not ports.transport_enlists:
+            await acknowledge(ports.job_transport, command.job, settlement)
+        else:
+            await _put_back(ports, record.run_id, command.job, settlement)
     if keyed is not None and ended:
         await keyed.complete(ports.persistence, result)
     return result
+
+
+async def _put_back(ports: KernelPorts, run_id: str, job: JobRef, settlement: Settlement) -> None:
+    """Let a job wait, unless its run has ended meanwhile, and with it all its jobs but this one."""
+
+    async def work(unit: UnitOfWork) -> None:
+        runs = await unit.tx.lock_runs([run_id])
+        if not runs or runs[0].status in TERMINAL_RUN_STATUSES:
+            state = runs[0].status if runs else "gone"
+            await settle_job(unit, job, Settlement(kind="fail", error=f"run {run_id!r} is {state}"))
+        else:
+            await settle_job(unit, job, settlement)
+
+    with suppress(SupersededError):  # somebody else has the job
+        await in_transaction(ports, work)
 
 
 async def _started(
