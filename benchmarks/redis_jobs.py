@@ -135,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
         "--rounds", type=int, default=usual.rounds, metavar="N", help="how often each is measured"
     )
     parser.add_argument("--slots", type=int, default=usual.slots, metavar="N", help="jobs done at a time")
-    parser.add_argument("--server", default="valkey", help="valkey, redis or system-redis")
+    parser.add_argument("--server", default="valkey", help="valkey, redis, oldest-redis or system-redis")
     return parser
 
 

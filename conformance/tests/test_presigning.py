@@ -1,4 +1,4 @@
-"""The suite on a store of this repository's own that signs URLs; no adapter does so far."""
+"""The suite on a store of this repository's own that signs URLs; S3 and Cloud Storage have it beside their adapters."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta

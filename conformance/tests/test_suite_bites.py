@@ -104,6 +104,12 @@ CAUGHT_BY: Final = {
         "SkipsTheWholeBatch": "test_a_line_whose_id_exists_is_skipped",
         "WaitsToRead": "test_reading_does_not_wait_for_a_writer",
     },
+    "broken_loads": {
+        "LoadsInAnyOrder": "test_runs_come_with_their_stages_in_order",
+        "LoadsBesideItsTransaction": "test_own_writes_are_seen",
+        "LoadsStagesBeforeItLocks": "test_who_waited_reads_run_and_stages_as_they_are_once_locked",
+        "LocksToLoad": "test_without_lock_nobody_waits",
+    },
     "broken_singles": {
         "TakesTheLastOne": "test_the_next_run_is_claimed_as_the_first_of_a_batch_is",
         "TakesWhateverIsNext": "test_the_next_run_is_one_that_is_served",
@@ -120,6 +126,8 @@ CAUGHT_BY: Final = {
         "FiltersPages": "test_runs_that_stay_are_shown_once_while_others_come_and_go",
         "AlwaysHasMore": "test_a_page_that_ends_with_the_last_run_is_the_last",
         "BelievesCursors": "test_a_tampered_cursor_is_refused",
+        "SortsStepsBySeq": "test_steps_are_listed_by_stage_then_seq",
+        "CountsSteps": "test_steps_that_stay_are_shown_once_while_others_come_and_go",
     },
     "broken_purges": {
         "PurgesInAnyOrder": "test_runs_come_the_first_to_end_first",
@@ -156,6 +164,8 @@ CAUGHT_BY: Final = {
         "DeliversWhatIsNotServed": "test_only_what_is_served_is_delivered",
         "StaysOutside": "test_a_job_is_undone_with_the_run_it_belongs_to",
         "EnlistsAnywhere": "test_a_transport_of_another_database_does_not_enlist",
+        "RecordsOutside": "test_steps_share_the_fate_of_the_transaction",
+        "ClearsOutside": "test_steps_share_the_fate_of_the_transaction",
         "ChangesAStepTwice": "test_of_many_with_one_expectation_one_succeeds",
         "ForgetsOwners": "test_a_field_that_is_set_to_a_value_gets_it",
         "ReclaimsSteps": "test_a_step_is_claimed_once",

@@ -1,5 +1,6 @@
 """What every conformance test owes its reader."""
 
+import ast
 import dataclasses
 import inspect
 import re
@@ -95,6 +96,18 @@ def test_every_suite_runs_in_memory() -> None:
     text = Path(__file__).with_name("test_memory.py").read_text(encoding="utf-8")
     run = set(re.findall(r"\(InMemory(?:Engine)?, (\w+)\)", text))
     assert run == {suite.__name__ for suite in SUITES}
+
+
+def test_every_suite_is_run_on_a_broken_double() -> None:
+    bitten = {
+        base.id
+        for path in Path(__file__).with_name("doubles").glob("broken_*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+        for base in node.bases
+        if isinstance(base, ast.Name)
+    }
+    assert [suite.__name__ for suite in SUITES if suite.__name__ not in bitten] == []
 
 
 def test_suites_that_would_hide_each_others_tests_are_not_combined() -> None:

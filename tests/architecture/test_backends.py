@@ -22,6 +22,14 @@ def test_a_missing_backend_fails_where_it_is_required(environment: dict[str, str
         need_backend("gone", backends=BACKENDS, environment=environment)
 
 
+def test_what_is_not_offered_for_this_system_fails_where_it_is_named_alone() -> None:
+    backends = {"gone": Backend("gone", lambda: "no server", lambda: False)}
+    with pytest.raises(pytest.skip.Exception, match="no server"):
+        need_backend("gone", backends=backends, environment={"CI": "true"})
+    with pytest.raises(pytest.fail.Exception, match="no server"):
+        need_backend("gone", backends=backends, environment={"STAGEWRIGHT_REQUIRE": "gone"})
+
+
 def test_required_names_are_read_from_a_list_with_commas() -> None:
     assert required_backends({"STAGEWRIGHT_REQUIRE": " a, b,,"}) == {"a", "b"}
     assert required_backends({}) == frozenset()

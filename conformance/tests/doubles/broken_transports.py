@@ -1,7 +1,7 @@
 """Job transports and step ledgers with one clause broken; collected by an inner run alone."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -18,6 +18,7 @@ from stagewright.records import (
 )
 from stagewright_conformance import (
     JobQueueSuite,
+    StepEnlistmentSuite,
     StepLedgerSuite,
     TransportEnlistmentSuite,
 )
@@ -144,6 +145,29 @@ class EnlistsAnywhere(InMemoryJobTransport):
 
 class TestEnlistsAnywhere(TransportDoubles, TransportEnlistmentSuite):
     double = EnlistsAnywhere
+
+
+class RecordsOutside(InMemoryStepLedger):
+    """An enlisted ledger writes at once, on its own."""
+
+    def enlist(self, tx: Persistence) -> Self | None:
+        return None if super().enlist(tx) is None else self
+
+
+class TestRecordsOutside(TransportDoubles, StepLedgerSuite, StepEnlistmentSuite):
+    double_ledger = RecordsOutside
+
+
+class ClearsOutside(InMemoryStepLedger):
+    """An enlisted ledger deletes at once, whatever becomes of the transaction."""
+
+    async def clear_except(self, stage_record_id: str, keep: Collection[str]) -> None:
+        await InMemoryStepLedger(self.database).clear_except(stage_record_id, keep)
+        await super().clear_except(stage_record_id, keep)
+
+
+class TestClearsOutside(TransportDoubles, StepLedgerSuite, StepEnlistmentSuite):
+    double_ledger = ClearsOutside
 
 
 class ChangesAStepTwice(InMemoryStepLedger):

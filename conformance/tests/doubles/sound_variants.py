@@ -36,6 +36,7 @@ from stagewright_conformance import (
     JobFenceSuite,
     JobQueueSuite,
     JobResumptionSuite,
+    LoadedRunSuite,
     OutboxDeliverySuite,
     OutboxSuite,
     PassTime,
@@ -48,6 +49,8 @@ from stagewright_conformance import (
     StageSuite,
     StepEnlistmentSuite,
     StepLedgerSuite,
+    StepListingSuite,
+    StepPagingSuite,
     TransactionSuite,
     TransportEnlistmentSuite,
     WaitingStageSuite,
@@ -147,6 +150,14 @@ class TestRestlessLedger(Restless, StepLedgerSuite, StepEnlistmentSuite):
     pass
 
 
+class TestRestlessLoads(Restless, LoadedRunSuite):
+    pass
+
+
+class TestRestlessSteps(Restless, StepListingSuite, StepPagingSuite):
+    pass
+
+
 class TestRestlessBlobs(Restless, BlobSuite, BlobListingSuite, BlobStreamSuite):
     pass
 
@@ -173,7 +184,7 @@ class OneWriter(Connection):
     """A connection to such a database: reads go on, everything else waits for its turn."""
 
     READS = (
-        "get_", "list_", "depth", "notify", "step_ledger.get", "step_ledger.list"
+        "get_", "list_", "load_runs", "depth", "notify", "step_ledger.get", "step_ledger.list"
     )  # fmt: skip
 
     @asynccontextmanager
@@ -292,4 +303,12 @@ class TestOneWriterTransport(
 
 
 class TestOneWriterLedger(SingleFile, StepLedgerSuite, StepEnlistmentSuite):
+    pass
+
+
+class TestOneWriterLoads(SingleFile, LoadedRunSuite):
+    pass
+
+
+class TestOneWriterSteps(SingleFile, StepListingSuite, StepPagingSuite):
     pass

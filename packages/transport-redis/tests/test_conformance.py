@@ -36,6 +36,7 @@ TARGET = pytest.mark.conformance_target
 WAYS = (
     pytest.param("valkey", marks=TARGET("Valkey")),
     pytest.param("redis", marks=[TARGET("Redis"), pytest.mark.thorough]),
+    pytest.param("oldest_redis", marks=[TARGET("Redis"), pytest.mark.wide]),
     pytest.param("system_redis", marks=[TARGET("Redis"), pytest.mark.wide]),
 )
 

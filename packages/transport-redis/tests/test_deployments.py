@@ -21,6 +21,8 @@ Eventually = Callable[..., Awaitable[None]]
 
 SECRET = "hunter2"
 
+each_kind = pytest.mark.parametrize("kind", ["valkey", pytest.param("oldest-redis", marks=pytest.mark.wide)])
+
 
 async def works(transport: RedisJobTransport, other: RedisJobTransport) -> None:
     """Do with a transport what hosts do."""
@@ -47,11 +49,14 @@ async def works(transport: RedisJobTransport, other: RedisJobTransport) -> None:
 
 
 @pytest.mark.guarantee("redis.users-need-the-namespace-only")
+@pytest.mark.parametrize("kind", ["valkey", "oldest-redis"])
 async def test_a_user_needs_the_keys_and_the_channel_of_the_namespace(
-    redis_server: Any, redis_prefix: str, opened: Opened
+    kind: str, redis_server: Any, redis_prefix: str, opened: Opened
 ) -> None:
-    rules = f">{SECRET} ~{{{redis_prefix}}}:* &{{{redis_prefix}}}:* -@all +@fast +@write +@read +@scripting"
-    server = redis_server(users={"worker": f"{rules} +@pubsub +@connection +info +time"})
+    # What the page on Redis says.
+    keys = f"~{{{redis_prefix}}}:* resetchannels &{{{redis_prefix}}}:*"
+    commands = "-@all +@read +@write +@scripting +@pubsub +@connection +time +info"
+    server = redis_server(kind, users={"worker": f">{SECRET} {keys} {commands}"})
     url = f"{server.url(user='worker', password=SECRET)}?namespace={redis_prefix}"
     await works(opened(url), opened(url))
     with pytest.raises(RedisRefusedError, match="refuse") as refused:
@@ -97,10 +102,11 @@ async def test_by_a_socket(redis_server: Any, socket_path: str, redis_prefix: st
 
 @pytest.mark.guarantee("redis.failovers-are-followed")
 @pytest.mark.slow
+@each_kind
 async def test_watched_by_sentinels_the_next_master_is_found(
-    redis_sentinel: Any, redis_prefix: str, opened: Opened, eventually: Eventually
+    kind: str, redis_sentinel: Any, redis_prefix: str, opened: Opened, eventually: Eventually
 ) -> None:
-    sentinel = redis_sentinel()
+    sentinel = redis_sentinel(kind)
     url = f"redis+sentinel://127.0.0.1:{sentinel.port}/{sentinel.name}?namespace={redis_prefix}"
     one, other = opened(url), opened(url)
     await works(one, other)
@@ -127,8 +133,9 @@ async def test_watched_by_sentinels_the_next_master_is_found(
 
 @pytest.mark.guarantee("redis.clusters-hold-a-namespace-in-one-slot")
 @pytest.mark.slow
-async def test_in_a_cluster(redis_cluster: Any, redis_prefix: str, opened: Opened) -> None:
-    cluster = redis_cluster()
+@each_kind
+async def test_in_a_cluster(kind: str, redis_cluster: Any, redis_prefix: str, opened: Opened) -> None:
+    cluster = redis_cluster(kind)
     hosts = ",".join(f"127.0.0.1:{server.port}" for server in cluster.servers)
     for number in range(4):
         url = f"redis+cluster://{hosts}?namespace={redis_prefix}{number}"

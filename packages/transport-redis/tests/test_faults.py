@@ -1,7 +1,7 @@
 """Lost answers, servers that forget scripts or are gone, and users who may not: typed errors, and nothing twice."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,11 +14,16 @@ from stagewright.errors import TransientError
 from stagewright.records import Fairness, Fence, HeldLease
 from stagewright.status import Status
 from stagewright_conformance.samples import a_job
+from stagewright_test_support.servers.redis_client import ask_redis
 from stagewright_test_support.tcp_proxy import open_proxy
 from stagewright_transport_redis import RedisJobTransport, RedisUnavailableError
 from stagewright_transport_redis.sending import CallSender, Script
 
+# Redis tells errors of scripts in another way up to 6.2.
+each_way_of_telling = pytest.mark.parametrize("kind", ["valkey", "oldest-redis"])
+
 Opened = Callable[..., RedisJobTransport]
+Eventually = Callable[..., Awaitable[None]]
 
 
 class _Forgetting:
@@ -210,11 +215,48 @@ async def test_a_server_that_is_gone_is_an_error_of_its_own(opened: Opened) -> N
         await asyncio.to_thread(channel.renew_many, [HeldLease("j", fence)])
 
 
-@pytest.mark.guarantee("redis.errors-are-typed")
-async def test_a_server_that_is_full_says_so_and_takes_jobs_again(
-    redis_server: Any, redis_prefix: str, opened: Opened
+@pytest.mark.guarantee("redis.failovers-are-followed")
+@each_way_of_telling
+async def test_a_master_that_has_become_a_replica_is_left_for_its_successor(
+    kind: str, redis_server: Any, redis_prefix: str, opened: Opened, eventually: Eventually
 ) -> None:
-    server = redis_server()
+    first, second = (redis_server(kind, settings={"repl-diskless-sync-delay": "0"}) for _ in range(2))
+    async with open_proxy("127.0.0.1", first.port) as proxy:
+        transport = opened(f"redis://127.0.0.1:{proxy.port}?namespace={redis_prefix}")
+        channel = transport.open_heartbeats()
+        assert channel is not None
+        await transport.enqueue_parallel([a_job()])
+        [lost] = await transport.dequeue(worker_id="w")
+        assert await asyncio.to_thread(channel.renew_many, [HeldLease(lost.job_id, lost.fence)]) == [True]
+        # The connections stay open, to a server that writes nothing any more.
+        proxy.lead_to(second.port)
+        await asyncio.to_thread(ask_redis, first.port, "REPLICAOF", "127.0.0.1", second.port)
+        await transport.enqueue_parallel([job := a_job()])
+        [taken] = await transport.dequeue(worker_id="w")
+        assert taken.job_id == job.id
+        copied = ("EXISTS", f"{{{redis_prefix}}}:job:{job.id}")
+        await eventually(lambda: asyncio.to_thread(ask_redis, first.port, *copied))
+        assert await asyncio.to_thread(channel.renew_many, [HeldLease(taken.job_id, taken.fence)]) == [True]
+        await asyncio.to_thread(channel.close)
+
+
+@pytest.mark.guarantee("redis.errors-are-typed")
+@each_way_of_telling
+async def test_a_server_without_the_replicas_that_it_wants_is_of_no_use_for_now(
+    kind: str, redis_server: Any, redis_prefix: str, opened: Opened
+) -> None:
+    server = redis_server(kind, settings={"min-replicas-to-write": "1"})
+    transport = opened(f"{server.url()}?namespace={redis_prefix}")
+    with pytest.raises(RedisUnavailableError, match="NOREPLICAS"):
+        await transport.enqueue_parallel([a_job()])
+
+
+@pytest.mark.guarantee("redis.errors-are-typed")
+@each_way_of_telling
+async def test_a_server_that_is_full_says_so_and_takes_jobs_again(
+    kind: str, redis_server: Any, redis_prefix: str, opened: Opened
+) -> None:
+    server = redis_server(kind)
     transport = opened(f"{server.url()}?namespace={redis_prefix}")
     await transport.enqueue_parallel([a_job(), a_job()])
     client = transport._namespace.client

@@ -70,7 +70,7 @@ async def test_what_is_lost_during_a_look_is_told_after_it(
 async def test_a_user_who_may_not_ask_for_information_hears_of_a_server_that_was_emptied(
     redis_server: Any, redis_prefix: str, opened: Opened
 ) -> None:
-    rules = f">secret ~{{{redis_prefix}}}:* &{{{redis_prefix}}}:* +@all -info"
+    rules = f">secret ~{{{redis_prefix}}}:* resetchannels &{{{redis_prefix}}}:* +@all -info"
     server = redis_server(users={"worker": rules, "admin": ">admin ~* &* +@all"})
     transport = opened(f"{server.url(user='worker', password='secret')}?namespace={redis_prefix}")
     admin = opened(f"{server.url(user='admin', password='admin')}?namespace={redis_prefix}")

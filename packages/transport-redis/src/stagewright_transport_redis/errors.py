@@ -1,5 +1,6 @@
 """What Redis refuses or can't do, in Stagewright's terms."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,13 @@ from redis.sentinel import MasterNotFoundError
 
 from stagewright.errors import StagewrightError, TransientError
 
-__all__ = ["RedisRefusedError", "RedisUnavailableError", "is_repeatable", "translated"]
+__all__ = [
+    "RedisRefusedError",
+    "RedisUnavailableError",
+    "is_repeatable",
+    "needs_another_connection",
+    "translated",
+]
 
 
 class RedisUnavailableError(TransientError):
@@ -47,7 +54,10 @@ _PASSING: Final = (
     vendor.OutOfMemoryError,
     OSError,
 )
-_PASSING_CODES: Final = ("OOM", "LOADING", "BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED", "MASTERDOWN")
+_PASSING_CODES: Final = ("LOADING", "BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED", "MASTERDOWN")
+_REPEATABLE_CODES: Final = ("OOM", "READONLY")
+_OF_A_SCRIPT: Final = re.compile(r"Error running script .*: -([A-Z]+) ", re.DOTALL)
+"""How Redis 6.2 tells what a call within a script was refused for; later ones tell it as if there were no script."""
 _NO_MASTER: Final = (MasterNotFoundError, aiosentinel.MasterNotFoundError)
 _ASKED: Final = ("HELLO must be called with the client already authenticated", "Authentication required")
 _DENIED: Final = (
@@ -60,7 +70,14 @@ _DENIED: Final = (
 
 def is_repeatable(error: BaseException) -> bool:
     """Whether the same call may succeed in a moment: a connection that was lost, a server that is replaced."""
-    return isinstance(error, _PASSING) and not isinstance(error, _DENIED) and _last_word(error) is None
+    is_passing = isinstance(error, _PASSING) or _code(error) in _REPEATABLE_CODES
+    return is_passing and not isinstance(error, _DENIED) and _last_word(error) is None
+
+
+def needs_another_connection(error: BaseException) -> bool:
+    """Whether connections like this one may lead to a server that was replaced, or nowhere."""
+    is_silent = isinstance(error, (TimeoutError, vendor.TimeoutError))
+    return is_silent or isinstance(error, vendor.ReadOnlyError) or _code(error) == "READONLY"
 
 
 @contextmanager
@@ -85,9 +102,16 @@ def _translation(place: str, error: Exception) -> StagewrightError:
         return RedisRefusedError(f"{place} refuses this user ({error}); {fix}")
     if isinstance(error, _PASSING):
         return RedisUnavailableError(f"{place} can't be used at the moment: {_said(error)}")
-    if _said(error).split(" ")[0] in _PASSING_CODES:
+    if _code(error) in (*_PASSING_CODES, *_REPEATABLE_CODES):
         return RedisUnavailableError(f"{place} can't do this at the moment: {error}")
     return RedisRefusedError(f"{place} refused this: {_said(error)}")
+
+
+def _code(error: BaseException) -> str:
+    """The word that an answer begins with where it is an error, unless the client has made a class of it."""
+    said = str(error)
+    within = _OF_A_SCRIPT.match(said)
+    return within[1] if within else said.split(" ")[0]
 
 
 def _last_word(error: BaseException) -> str | None:

@@ -6,10 +6,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from redis.exceptions import ReadOnlyError
-from redis.exceptions import TimeoutError as VendorTimeoutError
-
-from stagewright_transport_redis.errors import is_repeatable, translated
+from stagewright_transport_redis.errors import is_repeatable, needs_another_connection, translated
 from stagewright_transport_redis.sending import CallSender, Script
 
 __all__ = ["ScriptRunner", "packed", "script"]
@@ -58,7 +55,7 @@ class ScriptRunner:
                 except Exception as error:
                     if not is_repeatable(error):
                         raise
-                    if isinstance(error, (ReadOnlyError, TimeoutError, VendorTimeoutError)):
+                    if needs_another_connection(error):
                         await self._connect_anew()
                 await asyncio.sleep(pause)
             return await self._calls.send(script(name), values)

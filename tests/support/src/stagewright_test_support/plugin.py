@@ -22,6 +22,7 @@ from stagewright_test_support.object_store_fixtures import (
 )
 from stagewright_test_support.redis_fixtures import (
     loopback_certificate,
+    oldest_redis_url,
     redis_cluster,
     redis_prefix,
     redis_sentinel,
@@ -39,6 +40,7 @@ __all__ = [
     "mariadb_server",
     "mariadb_url",
     "moto_address",
+    "oldest_redis_url",
     "pgbouncer_server",
     "pgbouncer_url",
     "postgres_server",

@@ -22,6 +22,7 @@ __all__ = [
     "StartRedisCluster",
     "StartRedisSentinel",
     "loopback_certificate",
+    "oldest_redis_url",
     "redis_cluster",
     "redis_prefix",
     "redis_sentinel",
@@ -72,6 +73,12 @@ def valkey_url(request: pytest.FixtureRequest) -> Iterator[str]:
 def redis_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a database of Redis 8 for one test module, `redis://127.0.0.1:PORT/NUMBER`."""
     yield from _lent(request, "redis")
+
+
+@pytest.fixture(scope="module")
+def oldest_redis_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a database of Redis 6.2 for one test module, `redis://127.0.0.1:PORT/NUMBER`."""
+    yield from _lent(request, "oldest-redis")
 
 
 @pytest.fixture(scope="module")

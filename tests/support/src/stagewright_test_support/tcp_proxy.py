@@ -30,6 +30,10 @@ class TcpProxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
 
+    def lead_to(self, port: int) -> None:
+        """New connections go to the server on another port of the same host; those that are open stay."""
+        self._port = port
+
     def swallow(self, said: bytes) -> int:
         """From now on nothing comes through the connections over which a client has said this; how many there are."""
         found = [one for one in self._connections if said in one.sent and not one.is_swallowed]

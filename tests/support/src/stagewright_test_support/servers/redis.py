@@ -71,7 +71,7 @@ class RedisServer(LoopbackServer):
         """Makes a data folder and returns when the server on it takes connections.
 
         Args:
-            kind: `valkey`, `redis` or `system-redis`.
+            kind: `valkey`, `redis`, `oldest-redis` or `system-redis`.
             durable: Writes each command to an append-only file before it is answered, and so keeps it when it is
                 killed; otherwise it keeps nothing, and is empty after a restart.
             settings: Lines of its configuration on top of, or instead of, the usual ones.
@@ -87,7 +87,7 @@ class RedisServer(LoopbackServer):
 
     @property
     def kind(self) -> str:
-        """Which program it is: `valkey`, `redis` or `system-redis`."""
+        """Which program it is: `valkey`, `redis`, `oldest-redis` or `system-redis`."""
         return self._kind
 
     @property

