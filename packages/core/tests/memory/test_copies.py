@@ -4,8 +4,8 @@ from datetime import datetime
 
 from stagewright.json_values import Json
 from stagewright.memory import InMemoryBlobStore, InMemoryDatabase, InMemoryJobTransport, InMemoryPersistence
-from stagewright.memory.copies import detached, detached_value
 from stagewright.records import NewJob, RunPatch, RunRecord
+from stagewright.records.copies import detached, detached_value
 
 
 def test_immutable_records_and_values_are_not_copied(new_run: Callable[..., RunRecord]) -> None:

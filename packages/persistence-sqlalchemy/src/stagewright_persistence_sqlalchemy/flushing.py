@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import ARRAY, CTE, ColumnElement, Executable, Text, bindparam, func, null, select
+from sqlalchemy import ARRAY, CTE, ColumnElement, Executable, Text, bindparam, func, null, or_, select
 
 from stagewright.errors import RecordNotFoundError, StaleVersionError, SupersededError
+from stagewright.status import Status
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
 from stagewright_persistence_sqlalchemy.pending_writes import ENTITIES, LAST_EVENT, PendingWrites, RowUpdate
 from stagewright_persistence_sqlalchemy.refusing import GUARDED_ROWS, after, refusing
@@ -64,6 +65,7 @@ class _Update:
 @dataclass(frozen=True, slots=True)
 class _Enqueue:
     columns: tuple[str, ...]
+    delivered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +147,12 @@ def _writes(pending: PendingWrites) -> Iterable[tuple[Write, Rows]]:
     if pending.acknowledgements:
         yield _Acknowledge(), list(pending.acknowledgements.values())
     if pending.enqueued:
-        jobs = list(pending.enqueued.values())
-        yield _Enqueue(tuple(jobs[0])), jobs
+        for delivered in (False, True):
+            jobs = [
+                job for job in pending.enqueued.values() if (job["status"] == Status.RUNNING) is delivered
+            ]
+            if jobs:
+                yield _Enqueue(tuple(jobs[0]), delivered), jobs
 
 
 async def _send_composed(
@@ -240,11 +246,13 @@ def _is_of_runs(write: Write) -> bool:
 
 def _replaced(tables: Tables, shape: tuple[tuple[Write, bool], ...]) -> ColumnElement[bool] | None:
     """Whether a job gives its place to one that the same statement enqueues; None where it enqueues none."""
-    for number, (write, is_single) in enumerate(shape):
-        if isinstance(write, _Enqueue):
-            columns = column_types_of(tables.jobs, ("run_id", "stage_id"))
-            return is_place_of(tables, columns, f"w{number}_", is_single=is_single)
-    return None
+    columns = column_types_of(tables.jobs, ("run_id", "stage_id"))
+    places = [
+        is_place_of(tables, columns, f"w{number}_", is_single=is_single)
+        for number, (write, is_single) in enumerate(shape)
+        if isinstance(write, _Enqueue)
+    ]
+    return or_(*places) if places else None
 
 
 async def _send_one_by_one(
@@ -285,7 +293,10 @@ def _statement(
             return update_rows(tables.by_name[name], columns, source)
         case _Acknowledge():
             return updating_along(acknowledge_jobs(tables, kind, source), "uq_job_queue_id")
-        case _Enqueue(columns):
+        case _Enqueue(columns, delivered):
+            if delivered:
+                # A lease that begins is stamped by the clock that it ends by.
+                source = {**source, "locked_at": kind.now(source["locked_at"])}
             return enqueue_jobs(tables, kind, columns, source, rows)
 
 

@@ -90,6 +90,19 @@ class SqlAlchemyJobTransport(WaitsForWork, Connection):
                 self._wake_groups(tx)
         return [job.id for job in jobs]
 
+    async def enqueue_delivered(self, jobs: Sequence[NewJob], *, worker_id: str) -> list[DequeuedJob]:
+        """Make jobs which this worker has already, each in the place of the one that its run and stage had.
+
+        The fence is on the database's clock as it was found when the database was opened; the lease is stamped by the
+        database itself.
+        """
+        now = self._database.clock.now()
+        rows = [_delivered_row(self._new_row(job, now), worker_id, now) for job in jobs]
+        async with self._writing() as tx:
+            for row in rows:
+                tx.pending.enqueue(row)
+        return [_dequeued(row) for row in rows]
+
     async def resume(self, jobs: Sequence[NewJob]) -> list[JobRecord]:
         """Wake SUSPENDED jobs, enqueue missing and ended ones, and leave alone what is claimable or claimed."""
         if not jobs:
@@ -393,7 +406,18 @@ def _new_row(job: NewJob, now: datetime) -> dict[str, Any]:
     }
 
 
-def _dequeued(row: Row) -> DequeuedJob:
+def _delivered_row(row: dict[str, Any], worker_id: str, now: datetime) -> dict[str, Any]:
+    return row | {
+        "status": Status.RUNNING,
+        "worker_id": worker_id,
+        "deliveries": 1,
+        "started_at": now,
+        "locked_at": now,
+        "due_at": None,
+    }
+
+
+def _dequeued(row: Mapping[str, Any]) -> DequeuedJob:
     return DequeuedJob(
         job_id=row["id"],
         run_id=row["run_id"],

@@ -57,6 +57,7 @@ class KernelPorts:
     Attributes:
         notifies: Whether the persistence can wake waiting hosts.
         transport_enlists: Whether the job transport can take part in the persistence's transactions.
+        delivers_at_once: Whether it can also make jobs in them that their worker has already.
         ledger_enlists: Whether the step ledger can.
         blobs_enlist: Whether the blob store can.
         may_lose_jobs: Whether the job transport can tell that jobs may be missing.
@@ -80,6 +81,7 @@ class KernelPorts:
     random: RandomSource
     notifies: bool
     transport_enlists: bool
+    delivers_at_once: bool
     ledger_enlists: bool
     blobs_enlist: bool
     may_lose_jobs: bool

@@ -37,6 +37,7 @@ from stagewright.ports import (
     BorrowsSessions,
     CallersThread,
     Clock,
+    DeliversAtOnce,
     DeliveryLimit,
     Enlistable,
     EventSink,
@@ -132,6 +133,7 @@ class Kernel:
             random=random or SystemRandom(),
             notifies=isinstance(persistence, WorkNotifier),
             transport_enlists=_enlists(job_transport, persistence),
+            delivers_at_once=_delivers_at_once(job_transport, persistence),
             ledger_enlists=_enlists(step_ledger, persistence),
             blobs_enlist=_enlists(blob_store, persistence),
             may_lose_jobs=isinstance(job_transport, MayLoseJobs),
@@ -272,6 +274,13 @@ def _reader_of(persistence: Persistence) -> RunReader:
 
 def _enlists(adapter: object, persistence: Persistence) -> bool:
     return isinstance(adapter, Enlistable) and adapter.enlist(persistence) is not None
+
+
+def _delivers_at_once(transport: JobTransport, persistence: Persistence) -> bool:
+    if not isinstance(transport, DeliversAtOnce) or not _enlists(transport, persistence):
+        return False
+    # Whether a group has room is known to a claim alone.
+    return not isinstance(transport, GroupsJobs) or transport.fairness is None
 
 
 def _check_settings(event_sink: object, middleware: Sequence[object], spill_threshold_bytes: object) -> None:

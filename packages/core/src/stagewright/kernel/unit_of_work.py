@@ -1,26 +1,36 @@
 """One transaction of the kernel, with what belongs to it: events, jobs, wake-ups and work for after the commit."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from stagewright.errors import (
     AfterCommitError,
     DeadlockError,
-    RecordNotFoundError,
     StaleVersionError,
     TransientError,
 )
 from stagewright.events import Event, event_payload
+from stagewright.json_values import Json
 from stagewright.kernel.context import KernelPorts
-from stagewright.ports import Enlistable, JobTransport, Persistence, StepLedger, WorkNotifier
-from stagewright.records import ClaimCheck, NewEvent, NewJob, RunRecord, StagePatch, group_of
+from stagewright.kernel.wanted_jobs import WantedJob, claimable, enqueueing, resuming
+from stagewright.ports import DeliversAtOnce, Enlistable, JobTransport, Persistence, StepLedger, WorkNotifier
+from stagewright.records import (
+    ClaimCheck,
+    DequeuedJob,
+    LoadedRun,
+    NewEvent,
+    NewJob,
+    RunRecord,
+    StagePatch,
+    group_of,
+)
 from stagewright.runtime.claim_check import encoded, put_spilled
 from stagewright.runtime.job_payloads import CLAIM_SIZE, payload_key, with_claim
-from stagewright.status import TERMINAL_RUN_STATUSES, Status
+from stagewright.status import TERMINAL_RUN_STATUSES
 
 __all__ = ["UnitOfWork", "in_transaction"]
 
@@ -46,19 +56,20 @@ class _FetchOutside(BaseException):
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """The job that a stage wants, and the version of the stage's row that says so."""
+class _HandedOver:
+    """A job for the worker that asked for this transaction, and its run as the handler leaves it."""
 
     job: NewJob
-    stage_record_id: str
-    version: int
+    payload: dict[str, Json]
+    loaded: LoadedRun | None
 
 
 @dataclass(slots=True)
 class _Outbox:
     events: list[Event] = field(default_factory=list)
-    jobs: list[_Wanted] = field(default_factory=list)
-    resumed: list[_Wanted] = field(default_factory=list)
+    jobs: list[WantedJob] = field(default_factory=list)
+    resumed: list[WantedJob] = field(default_factory=list)
+    handed_over: list[_HandedOver] = field(default_factory=list)
     topics: list[str] = field(default_factory=list)
     after_commit: list[Callable[[], Awaitable[object]]] = field(default_factory=list)
     sweeps: list[Callable[[], Awaitable[object]]] = field(default_factory=list)
@@ -74,6 +85,7 @@ class UnitOfWork:
         tx: The persistence, inside the transaction.
         jobs: The job transport inside the transaction, or None if it can't take part.
         now: The time of this transaction, the same for all that it writes.
+        delivered: Jobs that the worker of `hand_over_to` has once this transaction has committed.
     """
 
     def __init__(
@@ -93,6 +105,11 @@ class UnitOfWork:
         self._fetched = fetched
         self._collected = _Outbox()
         self._wakes_for_jobs = True
+        self._taker = ""
+        self._room = 0
+        # Any: of the result that the command's handler gives
+        self._amended: Callable[[Any, tuple[DequeuedJob, ...]], Any] | None = None
+        self.delivered: tuple[DequeuedJob, ...] = ()
 
     @property
     def ledger(self) -> StepLedger | None:
@@ -113,7 +130,7 @@ class UnitOfWork:
             stage_record_id: The stage, whose `job_enqueued_at` is None until a transport elsewhere has the job.
             version: The version that the stage's row has when this transaction has committed.
         """
-        self._collected.jobs.append(_Wanted(job, stage_record_id, version))
+        self._collected.jobs.append(WantedJob(job, stage_record_id, version))
 
     def resume(self, job: NewJob, *, stage_record_id: str, version: int) -> None:
         """Make the job of a stage that goes on claimable unless it is: in this transaction, else after its commit.
@@ -123,7 +140,7 @@ class UnitOfWork:
             stage_record_id: The stage, whose `job_enqueued_at` is None until the transport has the job.
             version: The version that the stage's row has when this transaction has committed.
         """
-        self._collected.resumed.append(_Wanted(job, stage_record_id, version))
+        self._collected.resumed.append(WantedJob(job, stage_record_id, version))
 
     def notify(self, topic: str) -> None:
         """Wake waiting hosts, once this transaction has committed."""
@@ -134,6 +151,35 @@ class UnitOfWork:
         """Wake nobody for jobs that this transaction enqueues: its caller claims next, and tells of what it leaves."""
         # Where jobs are elsewhere, they come after the commit, and whoever asked for them may be gone by then.
         self._wakes_for_jobs = self.jobs is None or self.ports.is_borrowed
+
+    def hand_over_to(self, worker_id: str, *, at_most: int) -> None:
+        """Let a worker have the next jobs of this transaction at once, if the transport can do so."""
+        if self.ports.delivers_at_once and not self.ports.is_borrowed:
+            self._taker, self._room = worker_id, at_most
+
+    def has_room_for(self, more: int) -> bool:
+        """Whether another job is handed over beside so many that will be; its stage has to be started here."""
+        return self._room > more
+
+    def hand_over(self, job: NewJob, loaded: LoadedRun | None) -> None:
+        """Enqueue the job of a stage that was started here, for the worker that takes it.
+
+        Args:
+            job: The job.
+            loaded: Its run as this transaction leaves it, but for the events, or None if that isn't known.
+        """
+        self._room -= 1
+        self._collected.handed_over.append(_HandedOver(job, job.payload, loaded))
+
+    def amend(self, amended: Callable[[R, tuple[DequeuedJob, ...]], R]) -> None:
+        """Put the jobs that were handed over into the command's result, once this transaction has committed."""
+        self._amended = amended
+
+    def result_of(self, result: R) -> R:
+        """A command's result, as it is told once this transaction has committed."""
+        if self._amended is None or not self.delivered:
+            return result
+        return cast(R, self._amended(result, self.delivered))
 
     def note_held(self, run: RunRecord) -> None:
         """Wake hosts at the commit if this transaction, which opens no work itself, holds a run that has some.
@@ -168,14 +214,14 @@ class UnitOfWork:
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
         """Undo what the block wrote and collected when it raises, and nothing else."""
-        outer, collected = (self.tx, self.jobs), self._collected
+        outer, collected, room = (self.tx, self.jobs), self._collected, self._room
         self._collected = _Outbox()
         try:
             async with self.tx.transaction() as inner:
                 self.tx, self.jobs = inner, self._enlisted(inner)
                 yield
         except BaseException:
-            self._collected = collected
+            self._collected, self._room = collected, room
             raise
         else:
             inside, self._collected = self._collected, collected
@@ -193,12 +239,14 @@ class UnitOfWork:
             await self.jobs.enqueue_parallel([wanted.job for wanted in collected.jobs])
         elif collected.jobs:
             left += self._enqueue_by_run()
+        if collected.handed_over:
+            self.delivered = await self._deliver()
         if collected.resumed and self.jobs is not None:
-            for wanted in await _claimable(self.jobs, collected.resumed):
+            for wanted in await claimable(self.jobs, collected.resumed):
                 patch = StagePatch(updated_at=self.now, job_enqueued_at=self.now)
                 await self.tx.update_stage(wanted.stage_record_id, patch)
         elif collected.resumed:
-            left.append(_resuming(self.ports, collected.resumed))
+            left.append(resuming(self.ports, collected.resumed))
         if collected.events:
             await self.tx.append_outbox_events([self._row(event) for event in collected.events])
         if self.ports.notifies:
@@ -213,6 +261,23 @@ class UnitOfWork:
         # Whether and when the caller commits isn't known here: upkeep does what is left, as it does after a crash.
         return []
 
+    async def _deliver(self) -> tuple[DequeuedJob, ...]:
+        handed_over = self._collected.handed_over
+        jobs = await cast(DeliversAtOnce, self.jobs).enqueue_delivered(
+            [one.job for one in handed_over], worker_id=self._taker
+        )
+        return tuple(
+            replace(job, payload=one.payload, loaded=self._with_events(one.loaded))
+            for job, one in zip(jobs, handed_over, strict=True)
+        )
+
+    def _with_events(self, loaded: LoadedRun | None) -> LoadedRun | None:
+        """A run after all the events of this transaction."""
+        if loaded is None:
+            return None
+        events = sum(event.run_id == loaded.run.id for event in self._collected.events)
+        return replace(loaded, last_sequence=loaded.last_sequence + events)
+
     def _spill_payloads(self) -> None:
         """Put claim checks in the place of large payloads, whose blobs are written with no transaction open."""
         # A claim check in the place of something smaller than itself would be no gain.
@@ -220,7 +285,9 @@ class UnitOfWork:
         collected = self._collected
         large: dict[str, str] = {}
         stores: dict[str, Callable[[], Awaitable[ClaimCheck]]] = {}
-        for job in (wanted.job for wanted in (*collected.jobs, *collected.resumed)):
+        jobs = [one.job for one in (*collected.jobs, *collected.resumed)]
+        jobs += [one.job for one in collected.handed_over]
+        for job in jobs:
             data = encoded(job.payload)
             if len(data) > limit:
                 key = large[job.id] = payload_key(job, data)
@@ -239,6 +306,7 @@ class UnitOfWork:
 
         collected.jobs[:] = [replace(wanted, job=small(wanted.job)) for wanted in collected.jobs]
         collected.resumed[:] = [replace(wanted, job=small(wanted.job)) for wanted in collected.resumed]
+        collected.handed_over[:] = [replace(one, job=small(one.job)) for one in collected.handed_over]
 
     def _enlisted(self, tx: Persistence) -> JobTransport | None:
         if not self.ports.transport_enlists:
@@ -246,10 +314,10 @@ class UnitOfWork:
         return cast(JobTransport, cast(Enlistable, self.ports.job_transport).enlist(tx))
 
     def _enqueue_by_run(self) -> list[Callable[[], Awaitable[object]]]:
-        by_run: dict[str, list[_Wanted]] = {}
+        by_run: dict[str, list[WantedJob]] = {}
         for wanted in self._collected.jobs:
             by_run.setdefault(wanted.job.run_id, []).append(wanted)
-        return [_enqueueing(self.ports, all_wanted) for all_wanted in by_run.values()]
+        return [enqueueing(self.ports, all_wanted) for all_wanted in by_run.values()]
 
     def _row(self, event: Event) -> NewEvent:
         return NewEvent(
@@ -296,8 +364,21 @@ async def in_transaction(
             for key, fetch in needed.missing.items():
                 fetched[key] = await fetch()
             continue
-        await _run_all(left)
-        return result
+        try:
+            await _run_all(left)
+        except AfterCommitError:
+            await _give_back(ports, unit.delivered)
+            raise
+        return unit.result_of(result)
+
+
+async def _give_back(ports: KernelPorts, jobs: Sequence[DequeuedJob]) -> None:
+    """Let others have jobs that the caller, who is told of an error, doesn't get to know of."""
+    for job in jobs:
+        # If it can't be done, the job's lease ends by itself.
+        with suppress(Exception):
+            reason = "handed back: its worker was not told of it"
+            await ports.job_transport.defer(job.job_id, ports.clock.now(), reason, job.fence)
 
 
 async def _run_all(left: list[Callable[[], Awaitable[object]]]) -> None:
@@ -309,34 +390,3 @@ async def _run_all(left: list[Callable[[], Awaitable[object]]]) -> None:
             failures.append(error)
     if failures:
         raise AfterCommitError(len(left), tuple(failures)) from failures[0]
-
-
-def _enqueueing(ports: KernelPorts, wanted: list[_Wanted]) -> Callable[[], Awaitable[object]]:
-    async def enqueue() -> None:
-        await ports.job_transport.enqueue_parallel([one.job for one in wanted])
-        for one in wanted:
-            await _note_enqueued(ports, one)
-
-    return enqueue
-
-
-async def _note_enqueued(ports: KernelPorts, wanted: _Wanted) -> None:
-    """Write down that the transport has a job, unless the stage doesn't want that one any more."""
-    now = ports.clock.now()
-    patch = StagePatch(updated_at=now, job_enqueued_at=now)
-    with suppress(StaleVersionError, RecordNotFoundError):
-        await ports.persistence.update_stage(wanted.stage_record_id, patch, expected_version=wanted.version)
-
-
-async def _claimable(transport: JobTransport, wanted: list[_Wanted]) -> list[_Wanted]:
-    """Resume jobs, and say which are sure to be delivered; the others are asked for again by the next sweep."""
-    standing = await transport.resume([one.job for one in wanted])
-    return [one for one, job in zip(wanted, standing, strict=True) if job.status is Status.PENDING]
-
-
-def _resuming(ports: KernelPorts, wanted: list[_Wanted]) -> Callable[[], Awaitable[object]]:
-    async def resume() -> None:
-        for one in await _claimable(ports.job_transport, wanted):
-            await _note_enqueued(ports, one)
-
-    return resume

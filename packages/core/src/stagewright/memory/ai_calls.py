@@ -5,11 +5,11 @@ from decimal import Decimal
 
 from stagewright.ai_call_writing import AICallWriter, NewAICall, require_batch_id
 from stagewright.memory.connection import Connection
-from stagewright.memory.copies import detached
 from stagewright.memory.database import InMemoryDatabase
 from stagewright.memory.rows import AICallRow
 from stagewright.ports import AICallTotals
 from stagewright.records import AICall, LoggedAICall
+from stagewright.records.copies import detached
 
 __all__ = ["InMemoryAICallLogger"]
 

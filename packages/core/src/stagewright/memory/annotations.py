@@ -2,9 +2,9 @@ from collections.abc import Sequence
 
 from stagewright.errors import DuplicateRecordError, RecordNotFoundError
 from stagewright.memory.connection import Connection
-from stagewright.memory.copies import detached
 from stagewright.memory.rows import AnnotationRow
 from stagewright.records import AnnotationQuery, AnnotationRecord
+from stagewright.records.copies import detached
 
 __all__ = ["InMemoryAnnotationStore"]
 

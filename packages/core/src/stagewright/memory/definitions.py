@@ -1,8 +1,8 @@
 from collections import Counter
 
 from stagewright.memory.connection import Connection
-from stagewright.memory.copies import detached
 from stagewright.records import DefinitionRecord, RunRecord, VersionCounts
+from stagewright.records.copies import detached
 from stagewright.status import TERMINAL_RUN_STATUSES
 
 __all__ = ["InMemoryDefinitionStore"]

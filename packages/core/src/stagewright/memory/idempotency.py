@@ -4,9 +4,9 @@ from datetime import datetime, timedelta
 from stagewright.errors import RecordNotFoundError
 from stagewright.json_values import Json
 from stagewright.memory.connection import Connection
-from stagewright.memory.copies import detached_value
 from stagewright.memory.rows import IdempotencyRow
 from stagewright.records import IdempotencyAnswer, KeyAcquired, KeyCompleted, KeyInProgress
+from stagewright.records.copies import detached_value
 
 __all__ = ["InMemoryIdempotencyStore"]
 

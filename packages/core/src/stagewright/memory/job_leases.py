@@ -1,12 +1,12 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from stagewright.memory.copies import detached
 from stagewright.memory.heartbeats import InMemoryHeartbeats
 from stagewright.memory.jobs import InMemoryJobAdmin
 from stagewright.memory.rows import JobRow
 from stagewright.memory.transaction import Transaction
 from stagewright.records import Fence, JobRecord, LeaseSweep
+from stagewright.records.copies import detached
 from stagewright.status import Status
 
 __all__ = ["InMemoryJobLeases"]

@@ -3,20 +3,20 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from stagewright.duration import add_duration
-from stagewright.memory.copies import detached, detached_value
 from stagewright.memory.group_rooms import GroupRooms
 from stagewright.memory.job_leases import InMemoryJobLeases
 from stagewright.memory.rows import JobRow
 from stagewright.memory.served import is_served
 from stagewright.memory.transaction import Transaction
 from stagewright.records import Acknowledgement, DequeuedJob, Fence, JobRecord, NewJob, Serves, group_of
+from stagewright.records.copies import detached, detached_value
 from stagewright.status import Status
 
 __all__ = ["InMemoryJobTransport"]
 
 
 class InMemoryJobTransport(InMemoryJobLeases):
-    """Jobs in this process's memory: a `JobTransport` that enlists, a `WorkNotifier`, `GroupsJobs`, `OpensHeartbeats`.
+    """Jobs in this process's memory: a `JobTransport` that enlists, with all that is optional.
 
     Args:
         database: The database; one of its own unless given.
@@ -36,6 +36,21 @@ class InMemoryJobTransport(InMemoryJobLeases):
             if jobs:
                 self._wake_groups(tx)
         return [job.id for job in jobs]
+
+    async def enqueue_delivered(self, jobs: Sequence[NewJob], *, worker_id: str) -> list[DequeuedJob]:
+        """Make jobs which this worker has already, each in the place of the one that its run and stage had."""
+        table = self._database.jobs
+        async with self._statement("enqueue_delivered") as tx:
+            for key in sorted({(job.run_id, job.stage_id) for job in jobs}):
+                await tx.lock((table.name, key))
+            now = self._clock.now()
+            delivered = []
+            for job in jobs:
+                row = self._new_row(job, now)
+                record = _delivered(row.record, worker_id, now)
+                tx.put(table, replace(row, record=record))
+                delivered.append(_dequeued(record, now))
+        return delivered
 
     async def resume(self, jobs: Sequence[NewJob]) -> list[JobRecord]:
         """Wake SUSPENDED jobs, enqueue missing and ended ones, and leave alone what is claimable or claimed."""

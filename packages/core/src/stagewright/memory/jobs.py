@@ -7,13 +7,13 @@ from typing import Self
 from stagewright.cursors import cursor_after_place, place_after
 from stagewright.errors import RecordNotFoundError
 from stagewright.memory.connection import Connection
-from stagewright.memory.copies import detached
 from stagewright.memory.database import InMemoryDatabase
 from stagewright.memory.heartbeats import owns
 from stagewright.memory.rows import JobRow
 from stagewright.memory.transaction import Transaction
 from stagewright.ports.clock import Clock
 from stagewright.records import Acknowledgement, Fairness, Fence, JobQuery, JobRecord, Page
+from stagewright.records.copies import detached
 from stagewright.status import Status
 
 __all__ = ["InMemoryJobAdmin"]

@@ -2,8 +2,8 @@ from collections.abc import Sequence
 
 from stagewright.errors import RecordNotFoundError
 from stagewright.memory.connection import Connection
-from stagewright.memory.copies import detached
 from stagewright.records import LogRecord
+from stagewright.records.copies import detached
 
 __all__ = ["InMemoryLogStore"]
 

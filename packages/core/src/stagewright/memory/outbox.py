@@ -4,11 +4,11 @@ from datetime import datetime
 
 from stagewright.errors import DuplicateRecordError, RecordNotFoundError
 from stagewright.memory.connection import Connection
-from stagewright.memory.copies import detached
 from stagewright.memory.event_sequences import last_sequence
 from stagewright.memory.rows import EventSequenceRow, OutboxRow
 from stagewright.memory.transaction import Transaction
 from stagewright.records import EventRecord, NewEvent
+from stagewright.records.copies import detached
 
 __all__ = ["InMemoryOutboxStore"]
 

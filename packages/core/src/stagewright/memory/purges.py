@@ -3,10 +3,10 @@ from datetime import datetime
 from typing import TypeVar
 
 from stagewright.memory.connection import Connection
-from stagewright.memory.copies import detached
 from stagewright.memory.tables import Table
 from stagewright.memory.transaction import Transaction
 from stagewright.records import RunRecord, Tombstone
+from stagewright.records.copies import detached
 from stagewright.status import Status
 
 __all__ = ["InMemoryPurgeStore"]

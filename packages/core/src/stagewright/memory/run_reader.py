@@ -10,7 +10,6 @@ from stagewright.cursors import (
     position_after,
     step_position_after,
 )
-from stagewright.memory.copies import detached
 from stagewright.memory.runs import InMemoryRunStore
 from stagewright.records import (
     EventRecord,
@@ -23,6 +22,7 @@ from stagewright.records import (
     StepRecord,
     StoredStage,
 )
+from stagewright.records.copies import detached
 
 __all__ = ["InMemoryRunReader"]
 

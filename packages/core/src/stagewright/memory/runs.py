@@ -4,10 +4,10 @@ from datetime import datetime
 
 from stagewright.errors import DuplicateRecordError, RecordNotFoundError, StaleVersionError
 from stagewright.memory.connection import Connection
-from stagewright.memory.copies import detached, detached_fields
 from stagewright.memory.event_sequences import last_sequence
 from stagewright.memory.served import is_served
 from stagewright.records import LoadedRun, RunPatch, RunRecord, Serves, StoredStage
+from stagewright.records.copies import detached, detached_fields
 from stagewright.status import Status
 
 __all__ = ["InMemoryRunStore"]

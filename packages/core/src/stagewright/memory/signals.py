@@ -1,7 +1,7 @@
 from stagewright.errors import DuplicateRecordError, RecordNotFoundError
 from stagewright.memory.connection import Connection
-from stagewright.memory.copies import detached
 from stagewright.records import SignalRecord
+from stagewright.records.copies import detached
 
 __all__ = ["InMemorySignalStore"]
 

@@ -3,13 +3,13 @@ from dataclasses import replace
 from datetime import datetime
 
 from stagewright.errors import DuplicateRecordError, RecordNotFoundError, StaleVersionError
-from stagewright.memory.copies import detached, detached_fields
 from stagewright.memory.event_sequences import last_sequence
 from stagewright.memory.rows import AnnotationRow
 from stagewright.memory.runs import InMemoryRunStore
 from stagewright.memory.served import is_served
 from stagewright.memory.transaction import Transaction
 from stagewright.records import LoadedRun, RunRecord, Serves, StagePatch, StoredStage
+from stagewright.records.copies import detached, detached_fields
 from stagewright.status import Status
 
 __all__ = ["InMemoryStageStore"]

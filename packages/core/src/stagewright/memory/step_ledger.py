@@ -2,8 +2,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from stagewright.memory.connection import Connection
-from stagewright.memory.copies import detached, detached_fields
 from stagewright.records import StepExpectation, StepPatch, StepRecord
+from stagewright.records.copies import detached, detached_fields
 
 __all__ = ["InMemoryStepLedger"]
 

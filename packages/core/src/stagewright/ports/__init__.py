@@ -18,6 +18,7 @@ from stagewright.ports.blob_store import BlobReader, BlobStore, BlobWriter, Date
 from stagewright.ports.capabilities import (
     BorrowsSessions,
     CallersThread,
+    DeliversAtOnce,
     Enlistable,
     GroupsJobs,
     HeartbeatChannel,
@@ -76,6 +77,7 @@ __all__ = [
     "Clock",
     "DatesBlobs",
     "DefinitionStore",
+    "DeliversAtOnce",
     "DeliveryLimit",
     "Enlistable",
     "EnumerableRegistry",

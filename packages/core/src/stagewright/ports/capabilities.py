@@ -5,11 +5,12 @@ from datetime import timedelta
 from typing import Protocol, Self, TypeVar, runtime_checkable
 
 from stagewright.ports.persistence import Persistence
-from stagewright.records import Fairness, HeldLease
+from stagewright.records import DequeuedJob, Fairness, HeldLease, NewJob
 
 __all__ = [
     "BorrowsSessions",
     "CallersThread",
+    "DeliversAtOnce",
     "Enlistable",
     "GroupsJobs",
     "HeartbeatChannel",
@@ -126,6 +127,26 @@ class GroupsJobs(Protocol):
 
     def with_fairness(self, fairness: Fairness | None) -> Self:
         """Another handle on the same jobs, with that fairness or with none; this one stays as it is."""
+        ...
+
+
+@runtime_checkable
+class DeliversAtOnce(Protocol):
+    """A job transport that can make jobs which their worker has already.
+
+    So who ends a stage, or sets a run going, needs no claim for what it executes next. A kernel uses it where the
+    transport is `Enlistable` and has no `Fairness`.
+    """
+
+    async def enqueue_delivered(self, jobs: Sequence[NewJob], *, worker_id: str) -> list[DequeuedJob]:
+        """Enqueue jobs as `enqueue_parallel` does, and deliver them to `worker_id` in the same step.
+
+        Each is RUNNING with one delivery and a lease that begins now, is nobody else's at any time, and passes those
+        that wait. A `due_at` is of no account.
+
+        Returns:
+            The jobs, in the order given, each with the fence of this delivery.
+        """
         ...
 
 

@@ -34,7 +34,7 @@ from stagewright.kernel.rules.ghosts import GhostReason, ghost_of
 from stagewright.kernel.rules.waiting import is_due
 from stagewright.kernel.unit_of_work import UnitOfWork, in_transaction
 from stagewright.ports import ActivityOutcome, BodyFailed, BodyReturned
-from stagewright.records import ErrorRecord, LoadedRun, RunRecord, StoredStage
+from stagewright.records import DequeuedJob, ErrorRecord, LoadedRun, RunRecord, StoredStage
 from stagewright.runtime.abort import NeverAborted
 from stagewright.runtime.claim_check import load_spilled
 from stagewright.runtime.failure import describe_exception
@@ -59,6 +59,8 @@ class ExecuteJobResult:
         retryable: Whether another attempt could have helped.
         ghost: Whether nothing was recorded, because the job must not run, or not here, or not any more.
         ghost_reason: `orphan` (discard the job), `race` (deliver it again) or `version` (hand it back).
+        next_job: What the worker named by `successor` executes next: it owns this job now. Of what follows besides,
+            `ClaimJobs` gives the jobs.
     """
 
     outcome: Literal["completed", "suspended", "failed"]
@@ -69,11 +71,18 @@ class ExecuteJobResult:
     retryable: bool = False
     ghost: bool = False
     ghost_reason: GhostReason | None = None
+    next_job: DequeuedJob | None = None
 
 
 def _signal(value: object) -> object:
     if value is not None and not isinstance(getattr(value, "is_set", None), bool):
         raise ValueError("is no AbortSignal; leave it out of a dict")
+    return value
+
+
+def _successor(value: object) -> object:
+    if value is not None and not callable(value):
+        raise ValueError("is no function that names a worker; leave it out of a dict")
     return value
 
 
@@ -101,6 +110,10 @@ class ExecuteJob(Command[ExecuteJobResult]):
             first second after the claim; leave it out of a dict.
         wakes_hosts: Whether waiting hosts are told of the jobs that follow. A caller that claims right afterwards, and
             itself tells others of what it leaves (`WorkNotifier.notify("jobs")`), may spare them that.
+        successor: Asked when the outcome of a completed stage is recorded: the id of the worker that takes the first
+            job of what follows at once, as `next_job` of the result, ahead of jobs that wait; or None. It may not wait
+            for anything. Nobody is asked where the transport can't do it, with an `idempotency_key`, or without a
+            `job`. Leave it out of a dict.
 
     Raises:
         RunNotFoundError: If there is no such run.
@@ -121,6 +134,8 @@ class ExecuteJob(Command[ExecuteJobResult]):
     # Any: as above; it is a LoadedRun
     loaded: Annotated[Any, AfterValidator(_loaded_run)] = field(default=None, compare=False)
     wakes_hosts: bool = True
+    # Any: as above; it is a function without arguments
+    successor: Annotated[Any, AfterValidator(_successor)] = field(default=None, compare=False)
 
 
 async def handle(command: ExecuteJob, ports: KernelPorts) -> ExecuteJobResult:
@@ -174,7 +189,8 @@ async def _execute(command: ExecuteJob, ports: KernelPorts, keyed: KeyedCommand 
         record=record,
         job=command.job,
         advances=command.job is not None,
-        loaded=claimed,
+        # What the body does to its input must not be what the next one is given.
+        loaded=claimed.detached() if claimed is not None and command.successor is not None else claimed,
     )
     outcome = await _run_body(command, ports, execution, run, loaded.stages)
     await _write_model_calls(ports)
@@ -322,6 +338,7 @@ async def _record(
     async def work(unit: UnitOfWork, *, advances: bool) -> ExecuteJobResult:
         if not command.wakes_hosts:
             unit.leave_waking_to_caller()
+        _hand_over(command, keyed, unit)
         expected = known.pop() if known else None
         recorded = await record_outcome(
             unit, execution, outcome, stored, advances=advances, expected=expected
@@ -343,6 +360,20 @@ async def _record(
         await discard_output(ports, stored)
         await _keep_logs(ports, outcome)
         return await _overtaken(ports, execution.run_id, execution.job, overtaken)
+
+
+def _hand_over(command: ExecuteJob, keyed: KeyedCommand | None, unit: UnitOfWork) -> None:
+    """Give what follows to the worker that wants it; a result that is kept would give a job twice."""
+    if command.successor is None or command.job is None or keyed is not None:
+        return
+    worker_id = command.successor()
+    if worker_id is not None:
+        unit.hand_over_to(worker_id, at_most=1)
+        unit.amend(_with_next_job)
+
+
+def _with_next_job(result: ExecuteJobResult, jobs: tuple[DequeuedJob, ...]) -> ExecuteJobResult:
+    return replace(result, next_job=jobs[0])
 
 
 def _starts_with_its_claim(command: ExecuteJob, ports: KernelPorts) -> bool:

@@ -1,7 +1,7 @@
 """`run.claimPending`: set PENDING runs going."""
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar
 
 from stagewright.errors import StaleVersionError, TransientError
@@ -11,6 +11,7 @@ from stagewright.kernel.procedures.advance_run import fail_run
 from stagewright.kernel.procedures.open_group import open_group
 from stagewright.kernel.unit_of_work import UnitOfWork
 from stagewright.records import (
+    DequeuedJob,
     ErrorRecord,
     LoadedRun,
     LogRecord,
@@ -41,9 +42,15 @@ class ClaimedRun:
 
 @dataclass(frozen=True, slots=True)
 class ClaimPendingRunsResult:
-    """The runs that were set going, in claiming order."""
+    """The runs that were set going, in claiming order.
+
+    Attributes:
+        claimed: The runs.
+        jobs: Jobs of their first groups that the worker owns now, with `max_jobs`.
+    """
 
     claimed: tuple[ClaimedRun, ...]
+    jobs: tuple[DequeuedJob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,8 @@ class ClaimPendingRuns(Command[ClaimPendingRunsResult]):
         serves: Which definitions; None is what this kernel's registry lists, `"all"` is every one.
         wakes_hosts: Whether waiting hosts are told of the jobs. A caller that claims jobs right afterwards, and itself
             tells others of those that it leaves (`WorkNotifier.notify("jobs")`), may spare them that.
+        max_jobs: How many of the jobs the worker takes at once, ahead of jobs that wait; the others are enqueued, and
+            all of them where the transport can't do otherwise.
     """
 
     type: ClassVar[str] = "run.claimPending"
@@ -65,12 +74,16 @@ class ClaimPendingRuns(Command[ClaimPendingRunsResult]):
     max_claims: Count = 10
     serves: ServedDefinitions = None
     wakes_hosts: bool = True
+    max_jobs: Count = 0
 
 
 async def handle(command: ClaimPendingRuns, unit: UnitOfWork) -> ClaimPendingRunsResult:
     """Claim a batch at once; only if one run of it can't be started, one by one."""
     if not command.wakes_hosts:
         unit.leave_waking_to_caller()
+    if command.max_jobs:
+        unit.hand_over_to(command.worker_id, at_most=command.max_jobs)
+        unit.amend(_with_jobs)
     serves = unit.ports.serves_of(command.serves)
     try:
         async with unit.savepoint():
@@ -81,6 +94,10 @@ async def handle(command: ClaimPendingRuns, unit: UnitOfWork) -> ClaimPendingRun
     except Exception:
         claimed = await _claim_one_by_one(unit, command, serves)
     return ClaimPendingRunsResult(tuple(run for run in claimed if run is not None))
+
+
+def _with_jobs(result: ClaimPendingRunsResult, jobs: tuple[DequeuedJob, ...]) -> ClaimPendingRunsResult:
+    return replace(result, jobs=jobs)
 
 
 async def _claim_one_by_one(
@@ -126,7 +143,8 @@ async def _start(unit: UnitOfWork, loaded: LoadedRun, worker_id: str) -> Claimed
         await _fail(unit, run, "EMPTY_STAGE_GRAPH", f"workflow {run.workflow_id!r} has no stages", worker_id)
         return None
     unit.emit(WorkflowStarted(timestamp=unit.now, run_id=run.id))
-    return ClaimedRun(run.id, run.workflow_id, await open_group(unit, run, workflow, 1, loaded.stages))
+    job_ids = await open_group(unit, run, workflow, 1, loaded.stages, last_sequence=loaded.last_sequence)
+    return ClaimedRun(run.id, run.workflow_id, job_ids)
 
 
 async def _fail(unit: UnitOfWork, run: RunRecord, code: str, message: str, worker_id: str) -> None:

@@ -37,7 +37,12 @@ class Advance:
 
 
 async def advance_run(
-    unit: UnitOfWork, run: RunRecord, workflow: Workflow, stages: Sequence[StoredStage]
+    unit: UnitOfWork,
+    run: RunRecord,
+    workflow: Workflow,
+    stages: Sequence[StoredStage],
+    *,
+    last_sequence: int | None = None,
 ) -> Advance:
     """Do what follows from the states of a run's stages.
 
@@ -46,12 +51,13 @@ async def advance_run(
         run: The run, RUNNING.
         workflow: Its workflow, in the version that the run is pinned to.
         stages: The run's stage records, as this transaction leaves them.
+        last_sequence: As of `open_group`.
     """
     match what_follows(stages, [[stage.id for stage in group] for group in workflow.groups]):
         case Wait():
             return Advance("noop")
         case OpenGroup(group):
-            await open_group(unit, run, workflow, group, stages)
+            await open_group(unit, run, workflow, group, stages, last_sequence=last_sequence)
             return Advance("advanced", group)
         case Complete():
             await _complete_run(unit, run, workflow, stages)

@@ -6,18 +6,27 @@ from typing import Any
 from stagewright.definitions import Stage, Workflow
 from stagewright.json_values import Json
 from stagewright.kernel.procedures.archive_attempts import archived_attempts
+from stagewright.kernel.procedures.start_stage import start_stage
 from stagewright.kernel.rules.failures import DEFAULT_RETRY_POLICY
 from stagewright.kernel.unit_of_work import UnitOfWork
-from stagewright.records import NewJob, RunRecord, StoredStage
+from stagewright.records import LoadedRun, NewJob, RunRecord, StoredStage
 from stagewright.status import Status
 
 __all__ = ["job_for", "new_stage", "open_group"]
 
 
 async def open_group(
-    unit: UnitOfWork, run: RunRecord, workflow: Workflow, group: int, existing: Sequence[StoredStage]
+    unit: UnitOfWork,
+    run: RunRecord,
+    workflow: Workflow,
+    group: int,
+    existing: Sequence[StoredStage],
+    *,
+    last_sequence: int | None = None,
 ) -> tuple[str, ...]:
     """Create what is missing of a group, and enqueue a job for each of its stages that is PENDING.
+
+    Jobs that the transaction hands over are those of stages which are started here.
 
     Args:
         unit: The transaction, which holds the run's row.
@@ -25,12 +34,15 @@ async def open_group(
         workflow: Its workflow.
         group: The group, from 1.
         existing: The run's stage records so far, as this transaction leaves them.
+        last_sequence: The sequence of the run's last event before this transaction, if that is known, and with it that
+            run and stages are as whoever executes the stages would find them.
 
     Returns:
         The ids of the jobs, in the order of the group's stages.
     """
     records = {record.stage_id: record for record in existing}
-    job_ids = []
+    job_ids: list[str] = []
+    taken: list[NewJob] = []
     earlier = await archived_attempts(unit, run)
     for stage in workflow.groups[group - 1]:
         record = records.get(stage.id)
@@ -39,9 +51,19 @@ async def open_group(
             await unit.tx.create_stage(record)
         if record.status is Status.PENDING:
             job = job_for(unit, run, stage)
-            unit.enqueue(job, stage_record_id=record.id, version=record.version)
+            if unit.has_room_for(len(taken)):
+                record = await start_stage(unit, record)
+                taken.append(job)
+            else:
+                unit.enqueue(job, stage_record_id=record.id, version=record.version)
             job_ids.append(job.id)
-    unit.notify("jobs")
+        records[stage.id] = record
+    loaded = None if last_sequence is None else LoadedRun(run, tuple(records.values()), last_sequence)
+    for job in taken:
+        # Bodies may change what they are given, and they run beside each other.
+        unit.hand_over(job, loaded if job is taken[0] or loaded is None else loaded.detached())
+    if not taken or len(taken) < len(job_ids):
+        unit.notify("jobs")
     return tuple(job_ids)
 
 

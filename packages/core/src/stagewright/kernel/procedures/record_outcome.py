@@ -1,6 +1,5 @@
 """Phase 3 of an execution: the outcome, and all that commits with it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
@@ -28,11 +27,11 @@ from stagewright.records import (
     LoadedRun,
     LogLevel,
     LogRecord,
-    RunRecord,
     StagePatch,
     StoredStage,
     set_fields,
 )
+from stagewright.records.copies import detached
 from stagewright.runtime.failure import describe_exception
 from stagewright.status import Status
 
@@ -92,10 +91,11 @@ async def record_outcome(
         StaleVersionError: If the run isn't as expected; nothing is kept then.
     """
     if expected is None:
-        run, stages = await _still_wanted(unit, execution)
+        loaded = await _still_wanted(unit, execution)
     else:
         await unit.tx.expect_run(expected)
-        run, stages = expected.run, expected.stages
+        loaded = expected
+    run, stages = loaded.run, loaded.stages
     record = next(stage for stage in stages if stage.id == execution.record.id)
     ending = await _ending(unit, execution, record, outcome, stored)
     await settle_job(unit, execution.job, ending.settlement)
@@ -110,21 +110,23 @@ async def record_outcome(
     await unit.tx.append_logs([*outcome.logs, *_log_lines(unit, record, ending)])
     if advances and not ending.recorded.will_retry:
         changed = _patched(record, ending.patch)
+        if unit.has_room_for(0):
+            # Whoever executes what follows is given what was recorded, whatever the body does to it from now on.
+            changed = detached(changed)
         now = [changed if stage.id == record.id else stage for stage in stages]
-        await advance_run(unit, run, execution.workflow, now)
+        await advance_run(unit, run, execution.workflow, now, last_sequence=loaded.last_sequence)
     return ending.recorded
 
 
-async def _still_wanted(unit: UnitOfWork, execution: Execution) -> tuple[RunRecord, Sequence[StoredStage]]:
+async def _still_wanted(unit: UnitOfWork, execution: Execution) -> LoadedRun:
     loaded = await unit.tx.load_runs([execution.run_id], lock=True)
     if not loaded or loaded[0].run.status is not Status.RUNNING:
         raise RunNotRunningError(execution.run_id, loaded[0].run.status if loaded else None)
-    run, stages = loaded[0].run, loaded[0].stages
     started = execution.record
-    current = next((stage for stage in stages if stage.id == started.id), None)
+    current = next((stage for stage in loaded[0].stages if stage.id == started.id), None)
     if current is None or current.attempt != started.attempt or current.status is not Status.RUNNING:
         raise SupersededError(execution.job.job_id if execution.job else f"of stage {started.stage_id}")
-    return run, stages
+    return loaded[0]
 
 
 async def _ending(
@@ -331,4 +333,5 @@ def _log_lines(unit: UnitOfWork, record: StoredStage, ending: _Ending) -> list[L
 
 
 def _patched(record: StoredStage, patch: StagePatch) -> StoredStage:
-    return replace(record, **set_fields(patch))
+    """The record as this transaction leaves it."""
+    return replace(record, **set_fields(patch), version=record.version + 1)

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from stagewright.records import set_fields
+from stagewright.records.unset import set_fields
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
