@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from stagewright import (
     define_stage,
     define_workflow,
 )
-from stagewright.commands import ClaimJobs, CreateRun
+from stagewright.commands import ClaimJobs, ClaimPendingRuns, CreateRun
 from stagewright.hosting import wait_for_run
 from stagewright.kernel.command import Command
 from stagewright.testing import CollectingEventSink
@@ -168,8 +169,9 @@ async def test_a_caller_who_gives_up_waiting_does_not_end_the_drain(opened: Open
     assert await kernel.ports.persistence.get_run_status(run_id) is Status.COMPLETED
 
 
+@pytest.mark.parametrize("hands_over", [True, False])
 async def test_a_job_that_is_claimed_while_the_host_stops_is_handed_back(
-    opened: Opened, eventually: Eventually
+    opened: Opened, eventually: Eventually, hands_over: bool
 ) -> None:
     claimed, answer = asyncio.Event(), asyncio.Event()
     bodies: list[int] = []
@@ -179,8 +181,10 @@ async def test_a_job_that_is_claimed_while_the_host_stops_is_handed_back(
         return 1
 
     async def slow_claim(command: Command[Any], call_next: Callable[[Command[Any]], Awaitable[Any]]) -> Any:
+        if isinstance(command, ClaimPendingRuns) and not hands_over:
+            command = replace(command, max_jobs=0)
         result = await call_next(command)
-        if isinstance(command, ClaimJobs) and result.jobs:
+        if isinstance(command, ClaimJobs | ClaimPendingRuns) and result.jobs:
             claimed.set()
             await answer.wait()
         return result
@@ -210,7 +214,8 @@ async def test_others_hear_at_once_of_a_job_that_was_claimed_too_late(url: str, 
 
     async def slow_claim(command: Command[Any], call_next: Callable[[Command[Any]], Awaitable[Any]]) -> Any:
         result = await call_next(command)
-        if isinstance(command, ClaimJobs) and result.jobs and not claimed.is_set():
+        took = isinstance(command, ClaimJobs | ClaimPendingRuns) and result.jobs
+        if took and not claimed.is_set():
             claimed.set()
             await answer.wait()
         return result

@@ -116,7 +116,7 @@ async def test_a_tick_with_nothing_to_do_is_one_statement(
 @pytest.mark.guarantee("hosts.idle-keeps-nothing")
 async def test_nothing_stays_of_ticks_with_nothing_to_do(url: str, opened: Opened) -> None:
     kernel = await opened(url, flow())
-    executions = Executions(kernel, HOST_DEFAULTS, lambda _: None)
+    executions = Executions(kernel, HOST_DEFAULTS, lambda _: None, successor=lambda _: None)
 
     async def tell_nobody() -> None:
         return

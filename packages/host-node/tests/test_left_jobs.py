@@ -90,19 +90,20 @@ async def test_what_a_busy_host_makes_and_leaves_is_taken_by_another(
     url: str, opened: Opened, eventually: Eventually
 ) -> None:
     first, long = Hold("first"), Hold("long")
-    mixed, other = flow("mixed", first.stage, double), flow("other", long.stage)
+    mixed = define_workflow("mixed", input=int).pipe(first.stage).parallel(double, double_again).build()
+    other = flow("other", long.stage)
     busy, idle = await opened(url, mixed, other), await opened(url, mixed)
     async with NodeHost(busy, concurrency=1, orchestration_interval="1h"):
         left = await create(busy, "mixed")
         await first.begun.wait()
-        # It takes the one slot, before the stage that follows.
+        # It takes the one slot once the first of what follows is done, before the second.
         await create(busy, "other", priority=10)
         async with NodeHost(idle, orchestration_interval="1h") as second:
             await eventually(lambda: second.stats().notifications)
             first.go.set()
             await long.begun.wait()
             run = await wait_for_run(idle, left, timeout=20)
-            assert run.output == 2
+            assert run.output == {"double": 2, "double-again": 2}
             await eventually(lambda: second.stats().completed == 1)
             long.go.set()
 

@@ -67,6 +67,18 @@ class ClaimLoop:
         self._runs_wanted = True
         self._last_look = float("-inf")
         self._hindered: str | None = None
+        # Whether the last look found fewer jobs than there was room for.
+        self._took_all = False
+
+    @property
+    def knows_of_nothing(self) -> bool:
+        """Whether no job and no run is known to wait for a free slot."""
+        rung = self._bell.is_set() or self._wanted or self._runs_wanted
+        return not rung and self._has_no_backlog and self._free > 0
+
+    @property
+    def _has_no_backlog(self) -> bool:
+        return self._took_all and self._left.wait is None
 
     def wake(self) -> None:
         """There may be work."""
@@ -121,36 +133,46 @@ class ClaimLoop:
     async def _take(self) -> bool:
         """Claim once, and say whether there may be more."""
         settings = self._settings
-        opened = await self._claim_runs() if self._runs_wanted else 0
+        opened = await self._claim_runs(self._free) if self._runs_wanted else 0
         free, made = self._free, self._left.made
         if self._stopped.is_set() or free <= 0:
             return opened > 0
         claim = ClaimJobs(settings.worker_id, limit=free, serves=settings.serves)
         jobs = (await self._kernel.dispatch(claim)).jobs
+        self._took_all = len(jobs) < free
         if self._stopped.is_set():
             await asyncio.gather(*(hand_back(self._kernel, job) for job in jobs))
             return False
-        if len(jobs) < free:
+        if self._took_all:
             self._left.settle(made)
         await self._start(jobs)
         return self._runs_wanted or len(jobs) == free
 
-    async def _claim_runs(self) -> int:
-        """Set runs going, and say how many."""
+    async def _claim_runs(self, free: int) -> int:
+        """Set runs going, and say how many: where no job waits, those that there are slots for, with their jobs."""
         settings = self._settings
+        takes_jobs = self._has_no_backlog and self._kernel.ports.delivers_at_once
+        most = min(settings.max_claims_per_tick, free) if takes_jobs else settings.max_claims_per_tick
         # Whoever rings meanwhile may mean a run that this claim doesn't see.
         self._runs_wanted = False
         claim = ClaimPendingRuns(
             settings.worker_id,
-            max_claims=settings.max_claims_per_tick,
+            max_claims=most,
             serves=settings.serves,
             wakes_hosts=False,
+            max_jobs=free if takes_jobs else 0,
         )
-        opened = len((await self._kernel.dispatch(claim)).claimed)
-        if opened:
+        result = await self._kernel.dispatch(claim)
+        if self._stopped.is_set():
+            await asyncio.gather(*(hand_back(self._kernel, job) for job in result.jobs))
+        else:
+            await self._start(result.jobs)
+        opened = len(result.claimed)
+        if sum(len(run.job_ids) for run in result.claimed) > len(result.jobs):
             self._left.note()
+        if opened:
             self._claimed()
-        if opened == settings.max_claims_per_tick:
+        if opened == most:
             self._runs_wanted = True
         return opened
 

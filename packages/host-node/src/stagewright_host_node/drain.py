@@ -41,6 +41,7 @@ class Drain:
         loop = asyncio.get_running_loop()
         until = loop.time() + self.timeout
         self.claim_loop.stop()
+        self.executions.stop()
         for task in self.others:
             task.cancel()
         # A claim that is under way is answered first, so that its jobs are not left RUNNING with nobody at them.

@@ -5,7 +5,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from stagewright.commands import ExecuteJobResult
 from stagewright.errors import TransientError
@@ -34,13 +34,19 @@ class Executions:
         kernel: The kernel.
         settings: The host's settings.
         ended: Called on the event loop when an execution has ended, with its result if there is one.
+        successor: Says whether this host takes what follows an execution, which its slot then goes on with.
 
     Attributes:
         by_outcome: How many executions ended how; `unsettled` are those whose outcome could not be recorded.
     """
 
     def __init__(
-        self, kernel: Kernel, settings: HostSettings, ended: Callable[[ExecuteJobResult | None], None]
+        self,
+        kernel: Kernel,
+        settings: HostSettings,
+        ended: Callable[[ExecuteJobResult | None], None],
+        *,
+        successor: Callable[[JobExecution], str | None],
     ) -> None:
         self.by_outcome: dict[str, int] = dict.fromkeys(
             ("completed", "suspended", "failed", "retried", "discarded", "unsettled"), 0
@@ -48,10 +54,13 @@ class Executions:
         self._kernel = kernel
         self._settings = settings
         self._ended = ended
+        self._successor = successor
         # The heartbeat thread reads what the event loop writes.
         self._lock = threading.Lock()
         self._tasks: dict[JobExecution, asyncio.Task[ExecuteJobResult | None]] = {}
         self._loner: JobExecution | None = None
+        self._stopped = False
+        self._returned: set[asyncio.Task[bool]] = set()
         self._unrecorded = BackOff()
 
     @property
@@ -67,16 +76,37 @@ class Executions:
             return 0
         return max(0, self._settings.concurrency - len(self._tasks))
 
-    def start(self, job: DequeuedJob) -> None:
-        """Begin to execute a job."""
+    @property
+    def are_reserved(self) -> bool:
+        """Whether a slot that ends an execution must not begin another: a job wants to be alone, or all are to end."""
+        return self._stopped or self._loner is not None
+
+    def start(self, job: DequeuedJob, *, claimed_at: float | None = None) -> None:
+        """Begin to execute a job.
+
+        Args:
+            job: The job.
+            claimed_at: As of `JobExecution`.
+        """
         # The claim that follows each execution takes what that one made, or tells others of it.
-        execution = JobExecution(self._kernel, job, abort_grace=self._settings.abort_grace, wakes_hosts=False)
+        execution = JobExecution(
+            self._kernel,
+            job,
+            abort_grace=self._settings.abort_grace,
+            wakes_hosts=False,
+            successor=self._successor,
+            claimed_at=claimed_at,
+        )
         if is_last_chance(job):
             self._loner = execution
         task = asyncio.create_task(self._execute(execution), name=f"stagewright {execution}")
         with self._lock:
             self._tasks[execution] = task
         task.add_done_callback(lambda ended: self._end(execution, ended))
+
+    def stop(self) -> None:
+        """Go on with nothing that follows."""
+        self._stopped = True
 
     async def wait_until_idle(self, timeout: float) -> bool:
         """Whether all executions ended in time."""
@@ -99,8 +129,9 @@ class Executions:
                 _log.warning("%d jobs could not be handed back in time; their leases end", len(pending))
         return len(left)
 
-    def _pending(self) -> Collection["asyncio.Task[ExecuteJobResult | None]"]:
-        return [task for task in self._tasks.values() if not task.done()]
+    def _pending(self) -> Collection[asyncio.Task[Any]]:  # Any: what they give is of no account
+        every: list[asyncio.Task[Any]] = [*self._tasks.values(), *self._returned]
+        return [task for task in every if not task.done()]
 
     async def _execute(self, execution: JobExecution) -> ExecuteJobResult | None:
         try:
@@ -177,4 +208,14 @@ class Executions:
             self._loner = None
         result = None if task.cancelled() else task.result()
         self._count(result)
+        if result is not None and result.next_job is not None:
+            self._go_on(result.next_job, execution.claimed_at)
         self._ended(result)
+
+    def _go_on(self, job: DequeuedJob, claimed_at: float) -> None:
+        if not self.are_reserved:
+            self.start(job, claimed_at=claimed_at)
+            return
+        returned = asyncio.create_task(hand_back(self._kernel, job))
+        self._returned.add(returned)
+        returned.add_done_callback(self._returned.discard)

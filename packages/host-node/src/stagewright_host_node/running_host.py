@@ -9,6 +9,7 @@ from typing import Final
 
 from stagewright.commands import ExecuteJobResult
 from stagewright.hosting import EventSinkMonitor
+from stagewright.hosting.job_execution import JobExecution
 from stagewright.hosting.job_runner import tell_others
 from stagewright.hosting.settings import HostSettings
 from stagewright.kernel import Kernel
@@ -16,6 +17,7 @@ from stagewright.ports import HeartbeatChannel, OpensHeartbeats
 from stagewright_host_node.backoff import BackOff
 from stagewright_host_node.cancellations import CancellationWatch
 from stagewright_host_node.claim_loop import ClaimLoop
+from stagewright_host_node.continuing import Continuing
 from stagewright_host_node.delivery import DeliveryLoop
 from stagewright_host_node.drain import Drain
 from stagewright_host_node.executions import Executions
@@ -57,7 +59,7 @@ class RunningHost:
         self._left = LeftJobs(self._tell_others)
         self._tellings: set[asyncio.Task[None]] = set()
         self._monitor = EventSinkMonitor(kernel.ports.clock.now)
-        self._executions = Executions(kernel, settings, self._execution_ended)
+        self._executions = Executions(kernel, settings, self._execution_ended, successor=self._successor)
         self._wakeups = WakeUps(kernel, self._notified)
         self._cancellations = CancellationWatch(kernel, self._executions, interval)
         self._delivery = DeliveryLoop(kernel, settings.max_outbox_flush_per_tick, self._monitor)
@@ -70,6 +72,7 @@ class RunningHost:
             left=self._left,
             claimed=self._delivery.wake,
         )
+        self._continuing = Continuing(settings.worker_id, self._executions, self._claim_loop, self._cap)
         self._orchestration = OrchestrationLoop(
             kernel, settings, work_is_due=self._claim_loop.wake, events_are_due=self._delivery.wake
         )
@@ -206,14 +209,20 @@ class RunningHost:
         self._cancellations.wake()
         self._delivery.wake()
 
+    def _successor(self, execution: JobExecution) -> str | None:
+        return self._continuing.successor(execution)
+
     def _execution_ended(self, result: ExecuteJobResult | None) -> None:
-        self._left.note()
+        has_gone_on = result is not None and result.next_job is not None
+        if result is None or result.outcome != "completed" or result.leaves_jobs:
+            self._left.note()
         if self._draining:
             # Nothing is claimed any more, and the last execution may go on for long.
             telling = asyncio.create_task(self._left.tell_now())
             self._tellings.add(telling)
             telling.add_done_callback(self._tellings.discard)
-        self._claim_loop.wake_for_jobs()
+        if not has_gone_on or self._left.wait is not None:
+            self._claim_loop.wake_for_jobs()
         self._delivery.wake()
         if result is None or result.will_retry or result.ghost:
             self._orchestration.look_soon()

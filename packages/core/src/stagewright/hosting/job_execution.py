@@ -3,8 +3,10 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from stagewright.commands import ExecuteJobResult
@@ -34,24 +36,37 @@ class JobExecution:
         abort_grace: How long the body may go on once it was told to stop because its run was cancelled or its lease
             lost; an async body is cancelled then, and a thread is left to itself.
         wakes_hosts: As of `ExecuteJob`.
+        successor: As of `ExecuteJob`, asked with this execution.
+        claimed_at: When the job was claimed, or the first of those that followed each other without a claim; by default
+            now, on the monotonic clock.
 
     Attributes:
         job: The job.
         lease: What is renewed while the execution goes on.
         abort: Tells the body to stop; it may be set from any thread.
         began: When the execution was made, on the monotonic clock.
+        claimed_at: As given.
     """
 
     def __init__(
-        self, kernel: Kernel, job: DequeuedJob, *, abort_grace: timedelta, wakes_hosts: bool = True
+        self,
+        kernel: Kernel,
+        job: DequeuedJob,
+        *,
+        abort_grace: timedelta,
+        wakes_hosts: bool = True,
+        successor: Callable[["JobExecution"], str | None] | None = None,
+        claimed_at: float | None = None,
     ) -> None:
         self.job = job
         self.lease = HeldLease(job.job_id, job.fence)
         self.abort = AbortSource()
         self.began = time.monotonic()
+        self.claimed_at = self.began if claimed_at is None else claimed_at
         self._kernel = kernel
         self._grace = abort_grace.total_seconds()
         self._wakes_hosts = wakes_hosts
+        self._successor = None if successor is None else partial(successor, self)
         self._hurried = asyncio.Event()
 
     def __str__(self) -> str:
@@ -71,7 +86,13 @@ class JobExecution:
         """
         CURRENT_EXECUTION.set(self)
         body = asyncio.create_task(
-            run_job(self._kernel, self.job, abort=self.abort, wakes_hosts=self._wakes_hosts)
+            run_job(
+                self._kernel,
+                self.job,
+                abort=self.abort,
+                wakes_hosts=self._wakes_hosts,
+                successor=self._successor,
+            )
         )
         told = asyncio.create_task(self.abort.wait())
         try:

@@ -1,6 +1,7 @@
 """Executing one delivered job and settling what the kernel leaves to its host."""
 
 import logging
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
@@ -21,7 +22,12 @@ _log: Final = logging.getLogger("stagewright.host")
 
 
 async def run_job(
-    kernel: Kernel, job: DequeuedJob, *, abort: AbortSignal | None = None, wakes_hosts: bool = True
+    kernel: Kernel,
+    job: DequeuedJob,
+    *,
+    abort: AbortSignal | None = None,
+    wakes_hosts: bool = True,
+    successor: Callable[[], str | None] | None = None,
 ) -> ExecuteJobResult:
     """Execute a job. Its acknowledgement is the kernel's, unless the job turns out to be one that must not run.
 
@@ -30,6 +36,7 @@ async def run_job(
         job: The job, as `ClaimJobs` gave it.
         abort: Set while the body runs to tell it to stop.
         wakes_hosts: As of `ExecuteJob`.
+        successor: As of `ExecuteJob`; whoever gives it has to execute the result's `next_job`, or hand it back.
 
     Returns:
         How it ended. A job of a run, a workflow or a stage that isn't there is an `orphan`.
@@ -46,6 +53,7 @@ async def run_job(
                 abort=abort,
                 loaded=job.loaded,
                 wakes_hosts=wakes_hosts,
+                successor=successor,
             )
         )
     except (RunNotFoundError, UnknownWorkflowError, UnknownStageError) as error:

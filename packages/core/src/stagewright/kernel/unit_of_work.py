@@ -157,6 +157,11 @@ class UnitOfWork:
         if self.ports.delivers_at_once and not self.ports.is_borrowed:
             self._taker, self._room = worker_id, at_most
 
+    @property
+    def leaves_jobs(self) -> bool:
+        """Whether there are jobs for whoever claims them."""
+        return bool(self._collected.jobs or self._collected.resumed)
+
     def has_room_for(self, more: int) -> bool:
         """Whether another job is handed over beside so many that will be; its stage has to be started here."""
         return self._room > more

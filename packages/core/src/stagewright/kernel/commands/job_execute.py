@@ -61,6 +61,7 @@ class ExecuteJobResult:
         ghost_reason: `orphan` (discard the job), `race` (deliver it again) or `version` (hand it back).
         next_job: What the worker named by `successor` executes next: it owns this job now. Of what follows besides,
             `ClaimJobs` gives the jobs.
+        leaves_jobs: Whether jobs were enqueued for whoever claims them.
     """
 
     outcome: Literal["completed", "suspended", "failed"]
@@ -72,6 +73,7 @@ class ExecuteJobResult:
     ghost: bool = False
     ghost_reason: GhostReason | None = None
     next_job: DequeuedJob | None = None
+    leaves_jobs: bool = field(default=False, compare=False)
 
 
 def _signal(value: object) -> object:
@@ -343,7 +345,7 @@ async def _record(
         recorded = await record_outcome(
             unit, execution, outcome, stored, advances=advances, expected=expected
         )
-        result = _flat(recorded, outcome)
+        result = replace(_flat(recorded, outcome), leaves_jobs=unit.leaves_jobs)
         if keyed is not None:
             await keyed.complete(unit.tx, result)
         return result
