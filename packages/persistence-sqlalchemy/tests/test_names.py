@@ -10,7 +10,7 @@ from alembic.migration import MigrationContext
 
 from stagewright import StageContext, define_stage, define_workflow, open_kernel
 from stagewright.errors import InvalidSettingError
-from stagewright_persistence_sqlalchemy import create_engine, schema
+from stagewright_persistence_sqlalchemy import create_engine, dialect, schema
 from stagewright_persistence_sqlalchemy.engine import another_engine, names_of
 from stagewright_persistence_sqlalchemy.named_operations import NamedOperations
 from stagewright_persistence_sqlalchemy.names import LONGEST_PREFIX, PLAIN_NAMES, Names
@@ -144,7 +144,7 @@ def test_what_a_statement_says_in_text_has_the_names_too() -> None:
     first: Any = outbox.first_pending_events(tables)
     shown = str(first.compile(dialect=create_engine(POSTGRESQL).dialect))
     assert '"app".x_outbox_events.pending' in shown
-    hinted = claims.claim_pending_runs(tables, None).chosen
+    hinted = claims.claim_pending_runs(tables, dialect.SQLITE, None).chosen
     assert set(hinted._hints.values()) == {
         "INDEXED BY x_ix_workflow_runs_pending",
         "FORCE INDEX (x_ix_workflow_runs_pending)",

@@ -52,9 +52,12 @@ def hot_statements(kind: DatabaseKind) -> Mapping[str, tuple[Executable, str]]:
             fair_claims.claimable_groups(PLAIN_TABLES, kind, 2),
             "ix_job_queue_groups",
         ),
-        "claim of runs": (claims.claim_pending_runs(PLAIN_TABLES, None).at_once, "ix_workflow_runs_pending"),
+        "claim of runs": (
+            claims.claim_pending_runs(PLAIN_TABLES, kind, None).at_once,
+            "ix_workflow_runs_pending",
+        ),
         "claim of served runs": (
-            claims.claim_pending_runs(PLAIN_TABLES, 2).at_once,
+            claims.claim_pending_runs(PLAIN_TABLES, kind, 2).at_once,
             "ix_workflow_runs_pending",
         ),
         "lost leases": (jobs.release_stale(PLAIN_TABLES, kind).at_once, "ix_job_queue_leases"),

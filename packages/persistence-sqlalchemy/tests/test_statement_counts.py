@@ -35,7 +35,7 @@ MOST_STATEMENTS = 16
 MOST_SAVEPOINT_STATEMENTS = 0
 BUDGETS = {
     "create": (1, 1),
-    "claim runs": (5, 1),
+    "claim runs": (4, 1),
     "claim jobs": (5, 1),
     "beat": (4, 1),
     "execute": (1, 1),

@@ -23,6 +23,7 @@ from stagewright_persistence_sqlalchemy.rows import Row
 from stagewright_persistence_sqlalchemy.sessions import Sessions
 from stagewright_persistence_sqlalchemy.sqlite_sessions import SqliteSessions
 from stagewright_persistence_sqlalchemy.tables import tables_of
+from stagewright_persistence_sqlalchemy.telling import Telling
 from stagewright_persistence_sqlalchemy.transaction import Transaction
 from stagewright_persistence_sqlalchemy.work_channel import WorkChannel
 
@@ -72,6 +73,8 @@ class Database:
         self.definitions = KnownDefinitions()
         self.work = WorkChannel()
         self._listener = listener_of(listen_on or engine, self.sessions, self.tables, self.work.tell)
+        # On SQLite a transaction of its own would cost more than it spares.
+        self._telling = Telling(self._tell_others) if self.kind.skips_locked else None
         self._failures = 0
 
     @property
@@ -84,7 +87,9 @@ class Database:
         self._listener.start()
 
     async def close(self) -> None:
-        """Stop listening, and close all connections."""
+        """Tell what is to be told, stop listening, and close all connections."""
+        if self._telling is not None:
+            await self._telling.close()
         await self._listener.stop()
         await self.engine.dispose()
 
@@ -110,12 +115,15 @@ class Database:
         One that ends with `TransientError` raises it after a jittered pause, longer with each failure in a row: whoever
         repeats it at once would meet the others again that it has just met.
         """
+        transaction: Transaction | None = None
         try:
             async with self.sessions.writing() as session:
-                transaction = Transaction(self.tables, self.kind, session)
+                transaction = Transaction(self.tables, self.kind, session, telling=self._telling)
                 yield transaction
                 await transaction.flush(is_last=True)
         except TransientError:
+            # It may have been committed all the same.
+            self._tell_later(transaction)
             await self._pause()
             raise
         self._failures = 0
@@ -123,6 +131,17 @@ class Database:
         if transaction.has_notified:
             # Waiting hosts of this process needn't wait for the database to say so.
             self.work.tell()
+        self._tell_later(transaction)
+
+    def _tell_later(self, transaction: Transaction | None) -> None:
+        if transaction is not None and transaction.tells_later and self._telling is not None:
+            self._telling.later()
+
+    async def _tell_others(self) -> None:
+        async with self.sessions.writing() as session:
+            transaction = Transaction(self.tables, self.kind, session)
+            transaction.pending.topics["runs"] = None
+            await transaction.flush(is_last=True)
 
     async def _pause(self) -> None:
         longest = min(_FIRST_PAUSE * 2**self._failures, _LONGEST_PAUSE)

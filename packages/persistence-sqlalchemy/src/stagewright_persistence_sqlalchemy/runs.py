@@ -81,6 +81,8 @@ class RunStores(Connection):
         if not ids:
             return []
         tx = self._transaction
+        if tx is not None and not tx.pending and tx.just_claimed.keys() >= set(run_ids):
+            return [tx.just_claimed[run_id] for run_id in sorted(set(run_ids))]
         locks = lock and tx is not None
         if locks and not self._database.kind.locks_joined:
             # What is read after this is as new as the locks are.
@@ -110,13 +112,17 @@ class RunStores(Connection):
         pairs = None if serves is None else [(pair.workflow_id, pair.version) for pair in serves]
         if pairs == []:
             return []
-        statement = claim_pending_runs(self._tables, None if pairs is None else len(pairs))
+        statement = claim_pending_runs(
+            self._tables, self._database.kind, None if pairs is None else len(pairs)
+        )
         async with self._writing() as tx:
             parameters = {"limit": limit, "now": now} | serves_parameters(pairs or [])
             rows = await tx.take(statement, parameters)
-            for row in rows:
-                tx.know_sequence(row["id"], row["event_seq"])
-        claimed = [run_of(row) for row in rows]
+            claimed = [run_of(row) for row in rows]
+            for run, row in zip(claimed, rows, strict=True):
+                tx.know_sequence(run.id, row["event_seq"])
+                if not row.get("has_stages", True):
+                    tx.just_claimed[run.id] = LoadedRun(run, (), row["event_seq"])
         return sorted(claimed, key=lambda run: (-run.priority, run.created_at, run.id))
 
     async def create_stage(self, stage: StoredStage) -> None:

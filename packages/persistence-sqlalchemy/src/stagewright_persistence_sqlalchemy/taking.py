@@ -35,7 +35,7 @@ class Taking:
         chosen: Select[Any],
         key: Column[Any],
         changes: Changes,
-        told: Sequence[Column[Any]],
+        told: Sequence[ColumnElement[Any]],
         candidates: Executable | None = None,
         still: Sequence[ColumnElement[bool]] = (),
     ) -> None:
@@ -86,7 +86,7 @@ def taking_chosen(
     chosen: Select[Any],
     key: Column[Any],
     changes: Changes,
-    told: Sequence[Column[Any]],
+    told: Sequence[ColumnElement[Any]],
     candidates: Select[Any] | None = None,
 ) -> Taking:
     """Taking the rows whose keys a locking read chooses.

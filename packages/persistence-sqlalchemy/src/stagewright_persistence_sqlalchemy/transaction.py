@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Executable
 
 from stagewright.errors import DeadlockError, RecordNotFoundError
+from stagewright.records import LoadedRun
 from stagewright_persistence_sqlalchemy.dialect import DatabaseKind
 from stagewright_persistence_sqlalchemy.flushing import flush
 from stagewright_persistence_sqlalchemy.id_lists import id_list
@@ -17,6 +18,7 @@ from stagewright_persistence_sqlalchemy.sessions import Session
 from stagewright_persistence_sqlalchemy.statements.reads import lock_event_sequences
 from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES, Tables
 from stagewright_persistence_sqlalchemy.taking import Taking
+from stagewright_persistence_sqlalchemy.telling import Telling
 
 __all__ = ["Transaction"]
 
@@ -28,15 +30,24 @@ class Transaction:
         kind: The database.
         session: Its connection.
         is_borrowed: Whether somebody else commits it, nobody knows when.
+        telling: Decides whether others are told with this transaction; by default they are.
 
     Attributes:
         pending: Writes that were not sent yet.
         has_notified: Whether waiting hosts are told of this transaction when it has committed.
+        tells_later: Whether others have to be told once it has committed.
         new_definitions: Definitions that it inserted; known to be stored once it has committed.
+        just_claimed: Runs that were claimed by the last statement and have no stages: nobody else can change them now.
     """
 
     def __init__(
-        self, tables: Tables, kind: DatabaseKind, session: Session, *, is_borrowed: bool = False
+        self,
+        tables: Tables,
+        kind: DatabaseKind,
+        session: Session,
+        *,
+        is_borrowed: bool = False,
+        telling: Telling | None = None,
     ) -> None:
         self.pending = PendingWrites()
         self._tables = tables
@@ -46,13 +57,17 @@ class Transaction:
         self._sequences: dict[str, int] = {}
         self._spoiled: BaseException | None = None
         self._has_sent = False
+        self._telling = telling
         self.has_notified = False
+        self.tells_later = False
         self.new_definitions = KnownDefinitions()
+        self.just_claimed: dict[str, LoadedRun] = {}
 
     async def fetch(self, statement: Executable, parameters: Mapping[str, Any]) -> list[Row]:
         """Send what is pending, then read."""
         await self.flush()
         self._has_sent = True
+        self.just_claimed.clear()
         with self._spoiling():
             return await self._session.fetch(statement, parameters)
 
@@ -63,6 +78,7 @@ class Transaction:
         """
         await self.flush()
         self._has_sent = True
+        self.just_claimed.clear()
         with self._spoiling():
             return await self._session.finish_with(statement, parameters)
 
@@ -70,6 +86,7 @@ class Transaction:
         """Send what is pending, then write at once; answers how many rows changed."""
         await self.flush()
         self._has_sent = True
+        self.just_claimed.clear()
         with self._spoiling():
             return await self._session.execute(statement, parameters)
 
@@ -92,9 +109,13 @@ class Transaction:
     async def flush(self, *, is_last: bool = False) -> None:
         """Send what is pending; `is_last` where only the commit follows."""
         self.check_usable()
+        notifies = bool(self.pending.topics)
+        if notifies and is_last and self._telling is not None and not self._telling.goes_along():
+            self.pending.topics.clear()
+            self.has_notified = self.tells_later = True
         if self.pending:
-            notifies = bool(self.pending.topics)
             self._has_sent = True
+            self.just_claimed.clear()
             with self._spoiling():
                 await flush(
                     self._tables,
@@ -157,6 +178,7 @@ class Transaction:
                 await self.flush()
         except BaseException:
             self.pending.clear()
+            self.just_claimed.clear()
             self.pending.topics.update(topics)
             is_undone = isinstance(self._spoiled, DeadlockError) and not self._kind.keeps_savepoints
             if not is_undone:
@@ -176,6 +198,7 @@ class Transaction:
         except BaseException:
             self.pending.clear()
             self._sequences.clear()
+            self.just_claimed.clear()
             self._spoiled = None
             self.has_notified = False
             self.new_definitions.clear()

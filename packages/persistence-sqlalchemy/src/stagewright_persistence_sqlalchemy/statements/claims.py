@@ -11,6 +11,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    exists,
     false,
     func,
     literal_column,
@@ -62,8 +63,11 @@ def is_served(table: Table, pairs: int | None) -> ColumnElement[bool] | None:
 
 
 @for_tables(maxsize=64)
-def claim_pending_runs(tables: Tables, pairs: int | None) -> Taking:
-    """Make PENDING runs RUNNING: higher priority first, then the older, then the smaller id."""
+def claim_pending_runs(tables: Tables, kind: DatabaseKind, pairs: int | None) -> Taking:
+    """Make PENDING runs RUNNING: higher priority first, then the older, then the smaller id.
+
+    Where it costs no more, a column `has_stages` tells whether there are stages of the run already.
+    """
     runs = tables.runs
     now = bindparam("now", type_=Moment())
     pending = (
@@ -84,8 +88,11 @@ def claim_pending_runs(tables: Tables, pairs: int | None) -> Taking:
         (runs.c.updated_at, now),
         (runs.c.version, runs.c.version + 1),
     )
+    told: list[ColumnElement[Any]] = list(runs.c)
+    if kind.composes:
+        told.append(exists().where(tables.stages.c.run_id == runs.c.id).label("has_stages"))
     return taking_chosen(
-        pending.with_for_update(skip_locked=True), runs.c.id, changes, list(runs.c), candidates=pending
+        pending.with_for_update(skip_locked=True), runs.c.id, changes, told, candidates=pending
     )
 
 
