@@ -58,12 +58,13 @@ class StepFunction:
         Raises:
             DefinitionError: If it can't be a step's function, or its result's type is unknown.
         """
-        subject = f"step {step_id!r}"
         if not callable(function):
-            raise DefinitionError(subject, (f"{role}={function!r} can't be called; give a function",))
+            problem = f"{role}={function!r} can't be called; give a function"
+            raise DefinitionError(f"step {step_id!r}", (problem,))
         plain = _read_plain(function, returns)
         if plain is not None and not (plain.takes_run and role == "poll"):
             return cls(step_id, function, plain.takes_run, plain.is_blocking, plain.schema)
+        subject = f"step {step_id!r}"
         fix = f"give the type with ctx.step.{'run' if role == 'fn' else 'wait_for'}(..., returns=...)"
         reader = FunctionReader(function, {}, fix=fix)
         if reader.is_generator:

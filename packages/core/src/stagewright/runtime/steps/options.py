@@ -1,7 +1,6 @@
 """The arguments of a step, checked before anything is done."""
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -120,8 +119,10 @@ def read_options(
     """
     # What is no key of a dict, or makes no sense, is read anew.
     given: Any = backoff  # Any: a dict has no hash, which is what is tried
-    with suppress(TypeError, DefinitionError):
+    try:
         return _usual_options(retries, retry_delay, given, lease, heartbeat, on_reclaim)
+    except (TypeError, DefinitionError):
+        pass
     return _options(step_id, retries, retry_delay, backoff, lease, heartbeat, on_reclaim)
 
 
