@@ -231,17 +231,23 @@ def simulate(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Stagewright, the bare driver and peers in one interleaved run; with `-- --quick` by smaller turns.
 
-    `-- --scaling` measures Stagewright alone, by more processes and over full tables.
+    `-- --scaling` measures Stagewright alone, by more processes and over full tables. `-- --publish` measures nothing:
+    it puts what both have written into docs/performance.md.
     """
+    if "--publish" in session.posargs:
+        session.run("python", "-m", "benchmarks.publish")
+        return
     install_everything(session)
-    arguments = [one for one in session.posargs if one != "--scaling"]
-    if len(arguments) == len(session.posargs):
-        install_peers(session)
-        module, name = "benchmarks", "comparison"
-    else:
-        module, name = "benchmarks.scaling", "scaling"
-    target = HERE / "build" / "bench" / name
-    session.run("python", "-m", module, f"--json={target}.json", f"--markdown={target}.md", *arguments)
+    target = HERE / "build" / "bench"
+    if "--scaling" in session.posargs:
+        arguments = [one for one in session.posargs if one != "--scaling"]
+        kinds = {"json": "json", "markdown": "md", "svg": "svg"}
+        written = [f"--{kind}={target}/scaling.{suffix}" for kind, suffix in kinds.items()]
+        session.run("python", "-m", "benchmarks.scaling", *written, *arguments)
+        return
+    install_peers(session)
+    written = [f"--json={target / 'comparison.json'}", f"--markdown={target / 'comparison.md'}"]
+    session.run("python", "-m", "benchmarks", *written, *session.posargs)
 
 
 def install_peers(session: nox.Session) -> None:
