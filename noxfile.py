@@ -28,7 +28,9 @@ TEST_TOOLS = ["coverage", "hypothesis", "pytest", "pytest-asyncio", "pytest-xdis
 # The typing tests run the type checkers.
 TYPE_TOOLS = ["basedpyright", "mypy", "nox"]
 # Installed beside everything else for the session of the benchmark alone.
-PEERS = ["celery", "dbos", "dramatiq", "pgqueuer", "procrastinate"]
+PEERS = ["celery", "dbos", "dramatiq", "pgqueuer", "procrastinate", "restate-sdk"]
+# A program that no index for Python has.
+RESTATE_SERVER = "@restatedev/restate-server@1.7.12"
 LINT_TOOLS = ["import-linter", "ruff"]
 QUICK = "not thorough and not wide and not slow and not soak and not plans"
 
@@ -257,6 +259,14 @@ def install_peers(session: nox.Session) -> None:
             session.install(*CONSTRAINTS, "-c", "benchmarks/peers.txt", peer)
         except CommandFailed:
             session.warn(f"{peer} can't be installed; its lines will say so")
+    try:
+        session.install(*CONSTRAINTS, "-c", "benchmarks/peers.txt", "hypercorn", "uvloop")
+        # Without its scripts, which report the installation.
+        options = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-save"]
+        folder = f"{session.virtualenv.location}/npm"
+        session.run("npm", "install", *options, "--prefix", folder, RESTATE_SERVER, external=True)
+    except CommandFailed:
+        session.warn("the server of Restate can't be installed; its lines will say so")
 
 
 @nox.session

@@ -19,6 +19,7 @@ from benchmarks.comparison import Allowance, Places, compare
 from benchmarks.comparison_report import ComparisonReport, as_json, as_markdown
 from benchmarks.entries import Row, Sizes, rows_of
 from benchmarks.machine import RUN_DISTRIBUTIONS, database_facts, machine_facts
+from benchmarks.peers.restate_server import restate_version
 
 from stagewright_test_support.servers import PostgresServer, RedisServer
 from stagewright_test_support.servers.redis_client import ask_redis
@@ -40,7 +41,17 @@ _QUICK = Sizes(
 # So that it ends within five minutes.
 _QUICK_SECONDS = 280
 _TINY = Sizes(runs=4, slow_runs=3, steps=5, backlog=6, slow_backlog=4, idle=2, imports=1, slots=2)
-_PEERS = ("dbos", "procrastinate", "pgqueuer", "celery", "dramatiq", "redis", "psycopg", "uvloop")
+_PEERS = (
+    "dbos",
+    "procrastinate",
+    "pgqueuer",
+    "celery",
+    "dramatiq",
+    "restate-sdk",
+    "redis",
+    "psycopg",
+    "uvloop",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -82,6 +93,8 @@ def _told_of(postgres: PostgresServer | None, redis: RedisServer | None) -> dict
         answer = ask_redis(redis.port, "INFO", "server")
         number = answer.get("valkey_version", "unknown") if isinstance(answer, dict) else "unknown"
         told["valkey"] = f"{number}, keeps nothing"
+    if (restate := restate_version()) is not None:
+        told["restate"] = f"{restate}, on its own log, with its defaults"
     return told
 
 

@@ -14,6 +14,7 @@ _DBOS = "benchmarks.peers.dbos_turns"
 _CELERY = "benchmarks.peers.celery_turns"
 _DRAMATIQ = "benchmarks.peers.dramatiq_turns"
 _IDLE = "benchmarks.peers.idle_turns"
+_RESTATE = "benchmarks.peers.restate_turns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ def _three(sizes: Sizes) -> list[Entry]:
         Entry("Stagewright, worker on SQLite", f"{_OWN}:hosted_three_stages", "sqlite", slow),
         Entry("DBOS, async on SQLite", f"{_DBOS}:three_steps_async", "sqlite", slow),
         Entry("DBOS, sync on SQLite", f"{_DBOS}:three_steps_sync", "sqlite", slow),
+        Entry("Restate", f"{_RESTATE}:three_steps", "none", runs),
         Entry("Celery, chain of three", f"{_CELERY}:three_tasks", "redis", runs),
         Entry("Dramatiq, pipeline of three", f"{_DRAMATIQ}:three_tasks", "redis", runs),
     ]
@@ -134,6 +136,7 @@ def _steps(sizes: Sizes) -> list[Entry]:
         Entry("Stagewright", f"{_OWN}:steps", "postgresql", sizes.steps),
         Entry("DBOS, async", f"{_DBOS}:steps", "postgresql", sizes.steps, {"way": "async"}),
         Entry("DBOS, sync", f"{_DBOS}:steps", "postgresql", sizes.steps, {"way": "sync"}),
+        Entry("Restate", f"{_RESTATE}:steps", "none", sizes.steps),
         Entry("Stagewright on SQLite", f"{_OWN}:steps", "sqlite", sizes.steps),
         Entry("DBOS, async on SQLite", f"{_DBOS}:steps", "sqlite", sizes.steps, {"way": "async"}),
         Entry("DBOS, sync on SQLite", f"{_DBOS}:steps", "sqlite", sizes.steps, {"way": "sync"}),

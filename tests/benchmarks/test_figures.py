@@ -1,7 +1,20 @@
 """A turn does as much as it is asked for, or as much as fits into its seconds."""
 
+import subprocess
+import sys
+from pathlib import Path
+from subprocess import PIPE
+
 import pytest
-from benchmarks.figures import Figures, Pace, Request, repeat
+from benchmarks.figures import Figures, Pace, Request, family_cpu_seconds, repeat
+
+BUSY = """
+import sys, time
+while time.process_time() < 0.3:
+    pass
+print("busy for a while", flush=True)
+sys.stdin.read()
+"""
 
 
 def asked(size: int, seconds: float | None) -> Request:
@@ -55,6 +68,15 @@ def test_who_is_quick_does_no_more_than_all() -> None:
 )
 def test_samples_are_taken_until_the_seconds_are_over(count: int, seconds: float | None, given: int) -> None:
     assert list(repeat(count, seconds)) == list(range(given))
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="only Linux tells of a child that runs")
+def test_a_server_that_is_a_child_can_be_told_apart() -> None:
+    with subprocess.Popen([sys.executable, "-c", BUSY], stdin=PIPE, stdout=PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"busy for a while\n"
+        assert family_cpu_seconds() - family_cpu_seconds(apart=child.pid) >= 0.2
+        child.kill()
 
 
 def test_a_request_travels_with_its_seconds() -> None:
