@@ -33,10 +33,10 @@ _QUICK = Sizes(
     steps=200,
     backlog=2_000,
     slow_backlog=400,
-    idle=15,
+    idle=10,
     imports=1,
     steady_rounds=1,
-    seconds=1.0,
+    seconds=0.8,
 )
 # So that it ends within five minutes.
 _QUICK_SECONDS = 280
