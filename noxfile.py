@@ -28,7 +28,9 @@ TEST_TOOLS = ["coverage", "hypothesis", "pytest", "pytest-asyncio", "pytest-xdis
 # The typing tests run the type checkers.
 TYPE_TOOLS = ["basedpyright", "mypy", "nox"]
 # Installed beside everything else for the session of the benchmark alone.
-PEERS = ["celery", "dbos", "dramatiq", "pgqueuer", "procrastinate"]
+PEERS = ["celery", "dbos", "dramatiq", "pgqueuer", "procrastinate", "restate-sdk"]
+# A program that no index for Python has.
+RESTATE_SERVER = "@restatedev/restate-server@1.7.12"
 LINT_TOOLS = ["import-linter", "ruff"]
 QUICK = "not thorough and not wide and not slow and not soak and not plans"
 
@@ -231,17 +233,23 @@ def simulate(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Stagewright, the bare driver and peers in one interleaved run; with `-- --quick` by smaller turns.
 
-    `-- --scaling` measures Stagewright alone, by more processes and over full tables.
+    `-- --scaling` measures Stagewright alone, by more processes and over full tables. `-- --publish` measures nothing:
+    it puts what both have written into docs/performance.md.
     """
+    if "--publish" in session.posargs:
+        session.run("python", "-m", "benchmarks.publish")
+        return
     install_everything(session)
-    arguments = [one for one in session.posargs if one != "--scaling"]
-    if len(arguments) == len(session.posargs):
-        install_peers(session)
-        module, name = "benchmarks", "comparison"
-    else:
-        module, name = "benchmarks.scaling", "scaling"
-    target = HERE / "build" / "bench" / name
-    session.run("python", "-m", module, f"--json={target}.json", f"--markdown={target}.md", *arguments)
+    target = HERE / "build" / "bench"
+    if "--scaling" in session.posargs:
+        arguments = [one for one in session.posargs if one != "--scaling"]
+        kinds = {"json": "json", "markdown": "md", "svg": "svg"}
+        written = [f"--{kind}={target}/scaling.{suffix}" for kind, suffix in kinds.items()]
+        session.run("python", "-m", "benchmarks.scaling", *written, *arguments)
+        return
+    install_peers(session)
+    written = [f"--json={target / 'comparison.json'}", f"--markdown={target / 'comparison.md'}"]
+    session.run("python", "-m", "benchmarks", *written, *session.posargs)
 
 
 def install_peers(session: nox.Session) -> None:
@@ -251,6 +259,14 @@ def install_peers(session: nox.Session) -> None:
             session.install(*CONSTRAINTS, "-c", "benchmarks/peers.txt", peer)
         except CommandFailed:
             session.warn(f"{peer} can't be installed; its lines will say so")
+    try:
+        session.install(*CONSTRAINTS, "-c", "benchmarks/peers.txt", "hypercorn", "uvloop")
+        # Without its scripts, which report the installation.
+        options = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-save"]
+        folder = f"{session.virtualenv.location}/npm"
+        session.run("npm", "install", *options, "--prefix", folder, RESTATE_SERVER, external=True)
+    except CommandFailed:
+        session.warn("the server of Restate can't be installed; its lines will say so")
 
 
 @nox.session

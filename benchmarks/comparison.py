@@ -1,7 +1,9 @@
 """Takes the turns of all contenders, one after the other, round by round."""
 
 import asyncio
+import math
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +18,7 @@ from benchmarks.turn_process import TurnFailedError, take_turn
 from stagewright_test_support.servers import PostgresServer, RedisServer
 from stagewright_test_support.servers.redis_client import ask_redis
 
-__all__ = ["Places", "Result", "RowResult", "compare", "ratios_between"]
+__all__ = ["Allowance", "Places", "Result", "RowResult", "compare", "ratios_between"]
 
 _REDIS_DATABASE = 1
 _ENOUGH = 20
@@ -32,12 +34,14 @@ class Result:
         turns: Its figures, by the number of the round.
         failure: Why a turn gave none; it has no more after that.
         loads: What the machine's load was when its turns began.
+        left_out: How many turns it didn't have because the time was over.
     """
 
     entry: Entry
     turns: dict[int, Figures] = field(default_factory=dict)
     failure: str | None = None
     loads: list[float] = field(default_factory=list)
+    left_out: int = 0
 
     @property
     def values(self) -> list[float]:
@@ -80,6 +84,21 @@ def ratios_between(own: Result, other: Result, *, is_less_better: bool = False) 
     return [theirs / ours if is_less_better else ours / theirs for ours, theirs in pairs]
 
 
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What a turn is given.
+
+    Attributes:
+        slots: How many bodies run at a time.
+        limit: After how many seconds it is ended.
+        seconds: What its work may take: it does less where less fits into them. None: it does all of its work.
+    """
+
+    slots: int
+    limit: float
+    seconds: float | None = None
+
+
 class Places:
     """Where contenders work: a server for each kind, and in it something empty for every turn.
 
@@ -100,7 +119,7 @@ class Places:
         return self._folder / "turn.log"
 
     @contextmanager
-    def empty(self, entry: Entry, slots: int) -> Iterator[Request]:
+    def empty(self, entry: Entry, allowance: Allowance) -> Iterator[Request]:
         """Something empty for one turn, with nothing left to write of what came before."""
         self._number += 1
         name = f"turn_{self._number}"
@@ -108,7 +127,9 @@ class Places:
         folder.mkdir()
         url = self._empty(entry.place, name, folder)
         try:
-            yield Request(url, str(folder), entry.size, slots, entry.options)
+            yield Request(
+                url, str(folder), entry.size, allowance.slots, entry.options, seconds=allowance.seconds
+            )
         finally:
             if entry.place == "postgresql" and self._postgres is not None:
                 self._postgres.drop_database(name)
@@ -141,44 +162,50 @@ class Places:
 def compare(
     rows: Sequence[Row],
     places: Places,
+    allowance: Allowance,
     *,
     rounds: int,
-    slots: int,
-    limit: float,
     tell: Callable[[str], None],
+    within: float = math.inf,
 ) -> list[RowResult]:
     """Give every entry of every row its turn, in each round.
 
     Args:
         rows: What to compare.
         places: Where.
+        allowance: What each turn is given.
         rounds: How often.
-        slots: How many bodies run at a time.
-        limit: How many seconds a turn may take.
-        tell: Is told of each turn.
+        tell: Is told of each turn, with what it took from its process's start to its end.
+        within: When so many seconds are over, no turn begins but those of the first round.
     """
+    ends = time.monotonic() + within
     compared = [RowResult(row, [Result(entry) for entry in row.entries]) for row in rows]
     for number in range(1, rounds + 1):
         for one in compared:
             is_enough = one.row.most_rounds is not None and number > one.row.most_rounds
             for result in () if is_enough else one.results:
-                if result.failure is None:
-                    _take(result, number, places, slots, limit)
-                    tell(f"round {number}: {one.row.key}: {result.entry.name}: {_told(result, one.row.unit)}")
+                if result.failure is not None:
+                    continue
+                if number > 1 and time.monotonic() >= ends:
+                    result.left_out += 1
+                else:
+                    took = _take(result, number, places, allowance)
+                    told = result.failure or f"{result.values[-1]:,.1f} {one.row.unit}"
+                    tell(f"round {number}: {one.row.key}: {result.entry.name}: {told} ({took:.1f} s)")
     return compared
 
 
-def _take(result: Result, number: int, places: Places, slots: int, limit: float) -> None:
+def _take(result: Result, number: int, places: Places, allowance: Allowance) -> float:
     result.loads.append(os.getloadavg()[0])
+    began = time.monotonic()
     try:
-        with places.empty(result.entry, slots) as request:
-            result.turns[number] = take_turn(result.entry.call, request, log=places.log, limit=limit)
+        with places.empty(result.entry, allowance) as request:
+            result.turns[number] = take_turn(
+                result.entry.call, request, log=places.log, limit=allowance.limit
+            )
     except TurnFailedError as failed:
         result.failure = str(failed)
-
-
-def _told(result: Result, unit: str) -> str:
-    return result.failure or f"{result.values[-1]:,.1f} {unit}"
+    return time.monotonic() - began
 
 
 async def _execute(url: str, statement: str) -> None:

@@ -14,6 +14,7 @@ _DBOS = "benchmarks.peers.dbos_turns"
 _CELERY = "benchmarks.peers.celery_turns"
 _DRAMATIQ = "benchmarks.peers.dramatiq_turns"
 _IDLE = "benchmarks.peers.idle_turns"
+_RESTATE = "benchmarks.peers.restate_turns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much a turn is.
+    """How much a turn is, at most: with `seconds`, less is done where less fits into them.
 
     Attributes:
         runs: Three-stage runs on PostgreSQL; of those that take long, a part.
@@ -78,6 +79,7 @@ class Sizes:
         imports: How often a package is imported.
         steady_rounds: How often that is measured, at most, which is the same each time.
         slots: How many bodies run at a time.
+        seconds: What the work of a turn may take; without it, a turn does all of it.
     """
 
     runs: int = 600
@@ -89,14 +91,15 @@ class Sizes:
     imports: int = 5
     steady_rounds: int = 2
     slots: int = 16
+    seconds: float | None = None
 
 
 def rows_of(sizes: Sizes) -> list[Row]:
     """All rows."""
-    few = sizes.steady_rounds
+    few, most = sizes.steady_rounds, "" if sizes.seconds is None else "up to "
     return [
         Row("three", "three-stage runs, create to COMPLETED", "runs/s", _three(sizes), ("stage", 3)),
-        Row("steps", f"one stage of {sizes.steps:,} steps", "steps/s", _steps(sizes)),
+        Row("steps", f"one stage of {most}{sizes.steps:,} steps", "steps/s", _steps(sizes)),
         Row("backlog", "single-stage runs drained from a backlog", "runs/s", _backlog(sizes)),
         Row("first-line", "idle: CreateRun to the first line in another process", "ms", _first_line(sizes)),
         Row("idle-three", "idle: three stages, create to COMPLETED", "ms", _idle_three(sizes)),
@@ -119,6 +122,7 @@ def _three(sizes: Sizes) -> list[Entry]:
         Entry("Stagewright, worker on SQLite", f"{_OWN}:hosted_three_stages", "sqlite", slow),
         Entry("DBOS, async on SQLite", f"{_DBOS}:three_steps_async", "sqlite", slow),
         Entry("DBOS, sync on SQLite", f"{_DBOS}:three_steps_sync", "sqlite", slow),
+        Entry("Restate", f"{_RESTATE}:three_steps", "none", runs),
         Entry("Celery, chain of three", f"{_CELERY}:three_tasks", "redis", runs),
         Entry("Dramatiq, pipeline of three", f"{_DRAMATIQ}:three_tasks", "redis", runs),
     ]
@@ -132,6 +136,7 @@ def _steps(sizes: Sizes) -> list[Entry]:
         Entry("Stagewright", f"{_OWN}:steps", "postgresql", sizes.steps),
         Entry("DBOS, async", f"{_DBOS}:steps", "postgresql", sizes.steps, {"way": "async"}),
         Entry("DBOS, sync", f"{_DBOS}:steps", "postgresql", sizes.steps, {"way": "sync"}),
+        Entry("Restate", f"{_RESTATE}:steps", "none", sizes.steps),
         Entry("Stagewright on SQLite", f"{_OWN}:steps", "sqlite", sizes.steps),
         Entry("DBOS, async on SQLite", f"{_DBOS}:steps", "sqlite", sizes.steps, {"way": "async"}),
         Entry("DBOS, sync on SQLite", f"{_DBOS}:steps", "sqlite", sizes.steps, {"way": "sync"}),
@@ -182,6 +187,6 @@ def _imports(sizes: Sizes) -> list[Entry]:
         "Dramatiq": "dramatiq",
     }
     return [
-        Entry(name, f"{_OWN}:import_time", "none", sizes.imports, {"of": module})
+        Entry(name, "benchmarks.import_turns:import_time", "none", sizes.imports, {"of": module})
         for name, module in names.items()
     ]

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.figures import repeat
 from benchmarks.idle_worker import CHAIN, STAMP
 
 from stagewright import Kernel, open_kernel
@@ -33,7 +34,12 @@ _SETTLED = 2.0
 
 
 async def measure_latency(
-    url: str, folder: Path, runs: int, kinds: Sequence[str] = (FIRST_LINE, COMPLETED)
+    url: str,
+    folder: Path,
+    runs: int,
+    kinds: Sequence[str] = (FIRST_LINE, COMPLETED),
+    *,
+    seconds: float | None = None,
 ) -> dict[str, list[float]]:
     """Create runs one after the other, each when the worker is idle again.
 
@@ -42,21 +48,22 @@ async def measure_latency(
         folder: For the worker's log.
         runs: How many of each kind.
         kinds: What is measured.
+        seconds: When they are over, no more of a kind are created than there are, or ten.
 
     Returns:
         Milliseconds, by the kind.
     """
     async with open_kernel([STAMP, CHAIN], url, create_schema=True) as kernel:
         with _worker(url, folder):
-            await _warm_up(kernel)
-            return {kind: [await _MEASURES[kind](kernel) for _ in range(runs)] for kind in kinds}
+            await _warm_up(kernel, kinds)
+            return {kind: [await _MEASURES[kind](kernel) for _ in repeat(runs, seconds)] for kind in kinds}
 
 
 async def measure_resident(url: str, folder: Path) -> float:
     """The resident memory, in MB, of a worker that has done a few runs and is idle again."""
     async with open_kernel([STAMP, CHAIN], url, create_schema=True) as kernel:
         with _worker(url, folder) as process:
-            await _warm_up(kernel)
+            await _warm_up(kernel, list(_MEASURES))
             await asyncio.sleep(_SETTLED)
             told = await asyncio.to_thread(
                 subprocess.check_output, ["ps", "-o", "rss=", "-p", str(process)], text=True
@@ -80,10 +87,10 @@ def _worker(url: str, folder: Path) -> Iterator[int]:
         worker.wait()
 
 
-async def _warm_up(kernel: Kernel) -> None:
+async def _warm_up(kernel: Kernel, kinds: Sequence[str]) -> None:
     for _ in range(_WARM_UP):
-        await _first_line(kernel)
-        await _completed(kernel)
+        for kind in kinds:
+            await _MEASURES[kind](kernel)
 
 
 async def _first_line(kernel: Kernel) -> float:

@@ -1,19 +1,17 @@
 """The turns of Stagewright and of the floor, each called in a process of its own."""
 
 import asyncio
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from benchmarks.contender import STAGES, WORKFLOW, Contender
 from benchmarks.draining import drain
-from benchmarks.figures import Figures, Request, Stopwatch
+from benchmarks.figures import Figures, Pace, Request, Stopwatch
 from benchmarks.idle_latency import COMPLETED, FIRST_LINE, measure_latency, measure_resident
 from benchmarks.postgres_floor import open_floor
 from benchmarks.run_tables import RunTables, open_tables
 from benchmarks.stagewright_runs import open_stagewright
-from benchmarks.step_replay import measure_replay
+from benchmarks.step_replay import open_steps
 from benchmarks.three_stage_flow import first_input
 
 from stagewright import Kernel, StageContext, Workflow, define_workflow, open_kernel
@@ -26,13 +24,14 @@ __all__ = [
     "hosted_three_stages",
     "idle_first_line",
     "idle_three_stages",
-    "import_time",
     "resident",
     "steps",
     "three_stages",
 ]
 
 _PRODUCERS = 16
+_WAITING_FIRST = 100
+_STEPS_FIRST = 20
 _LOOK_AGAIN = 0.005
 _PATIENCE = 60
 
@@ -63,9 +62,11 @@ def three_stages(request: Request) -> Figures:
 
 async def _drain(contender: Contender, request: Request) -> Figures:
     batched = bool(request.options.get("batched"))
-    await drain(contender, runs=2 * request.slots, slots=request.slots, batched=batched)
-    taken = await drain(contender, runs=request.size, slots=request.slots, batched=batched)
-    return Figures(taken.runs, taken.seconds, taken.cpu_seconds)
+    pace = Pace(request, 2 * request.slots)
+    while not pace.is_found:
+        taken = await drain(contender, runs=pace.size, slots=request.slots, batched=batched)
+        pace.note(Figures(taken.runs, taken.seconds, taken.cpu_seconds))
+    return pace.figures
 
 
 def hosted_three_stages(request: Request) -> Figures:
@@ -79,11 +80,13 @@ def hosted_three_stages(request: Request) -> Figures:
             open_tables(request.url) as tables,
             NodeHost(kernel, concurrency=request.slots, handle_signals=False),
         ):
-            await _create_and_wait(kernel, tables, ends, 2 * request.slots)
-            await tables.clear()
-            watch = Stopwatch()
-            await _create_and_wait(kernel, tables, ends, request.size)
-            return watch.stop(request.size)
+            pace = Pace(request, 2 * request.slots)
+            while not pace.is_found:
+                await tables.clear()
+                watch = Stopwatch()
+                await _create_and_wait(kernel, tables, ends, pace.size)
+                pace.note(watch.stop(pace.size))
+            return pace.figures
 
     return asyncio.run(measure())
 
@@ -98,13 +101,22 @@ def backlog(request: Request) -> Figures:
             open_kernel(workflow, request.url, create_schema=True) as kernel,
             open_tables(request.url) as tables,
         ):
-            await _create(kernel, request.size)
-            watch = Stopwatch()
-            async with NodeHost(kernel, concurrency=request.slots, handle_signals=False):
-                await _wait(tables, ends, request.size)
-                return watch.stop(request.size)
+            pace = Pace(request, _WAITING_FIRST)
+            while not pace.is_found:
+                await tables.clear()
+                pace.note(await _take_backlog(kernel, tables, ends, pace.size, request.slots))
+            return pace.figures
 
     return asyncio.run(measure())
+
+
+async def _take_backlog(kernel: Kernel, tables: RunTables, ends: "_Ends", runs: int, slots: int) -> Figures:
+    await _create(kernel, runs)
+    ends.expect(runs)
+    watch = Stopwatch()
+    async with NodeHost(kernel, concurrency=slots, handle_signals=False):
+        await _wait_for_rows(tables, ends, runs)
+        return watch.stop(runs)
 
 
 class _Ends:
@@ -156,11 +168,6 @@ async def _create(kernel: Kernel, runs: int) -> None:
             tasks.create_task(produce(len(range(number, runs, _PRODUCERS))))
 
 
-async def _wait(tables: RunTables, ends: _Ends, runs: int) -> None:
-    ends.expected = runs
-    await _wait_for_rows(tables, ends, runs)
-
-
 async def _wait_for_rows(tables: RunTables, ends: _Ends, runs: int) -> None:
     await ends.were_reached.wait()
     # The last bodies were called; that their outcomes are committed is a matter of a moment.
@@ -171,8 +178,16 @@ async def _wait_for_rows(tables: RunTables, ends: _Ends, runs: int) -> None:
 
 def steps(request: Request) -> Figures:
     """One stage of so many steps; `replay_ms` is what an invocation takes that finds them done."""
-    (cost,) = asyncio.run(measure_replay(request.url, [request.size]))
-    return Figures(cost.steps, cost.first / 1e3, more={"replay_ms": cost.replay})
+
+    async def measure() -> Figures:
+        pace = Pace(request, _STEPS_FIRST)
+        async with open_steps(request.url) as take:
+            while not pace.is_found:
+                cost = await take(pace.size)
+                pace.note(Figures(cost.steps, cost.first / 1e3, more={"replay_ms": cost.replay}))
+        return pace.figures
+
+    return asyncio.run(measure())
 
 
 def idle_first_line(request: Request) -> Figures:
@@ -186,23 +201,13 @@ def idle_three_stages(request: Request) -> Figures:
 
 
 def _idle(request: Request, what: str) -> Figures:
-    measured = asyncio.run(measure_latency(request.url, Path(request.folder), request.size, [what]))
+    folder = Path(request.folder)
+    measured = asyncio.run(
+        measure_latency(request.url, folder, request.size, [what], seconds=request.seconds)
+    )
     return Figures(samples=tuple(measured[what]))
 
 
 def resident(request: Request) -> Figures:
     """MB of an idle worker."""
     return Figures(samples=(asyncio.run(measure_resident(request.url, Path(request.folder))),))
-
-
-def import_time(request: Request) -> Figures:
-    """Milliseconds to import all public names of the package `of`, compiled, each time in a new process."""
-    code = "import time; began, cpu = time.perf_counter(), time.process_time(); "
-    # Names may be imported when they are used.
-    code += f"from {request.options['of']} import *; print(time.perf_counter() - began, time.process_time() - cpu)"
-    # The first one compiles.
-    command = [sys.executable, "-c", code]
-    told = [subprocess.check_output(command, text=True) for _ in range(1 + request.size)]
-    taken = [tuple(map(float, one.split())) for one in told[1:]]
-    samples = tuple(1e3 * wall for wall, _ in taken)
-    return Figures(request.size, cpu_seconds=sum(cpu for _, cpu in taken), samples=samples)

@@ -17,6 +17,7 @@ from benchmarks.entries import Entry, Row
 from benchmarks.figures import Request
 from benchmarks.full_tables import Filling, fill_tables
 from benchmarks.machine import RUN_DISTRIBUTIONS, database_facts, machine_facts
+from benchmarks.scaling_plot import plot_of_json
 from benchmarks.scaling_report import ScalingReport, as_json, as_markdown
 from benchmarks.turn_process import TurnFailedError, take_turn
 
@@ -205,9 +206,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     facts = machine_facts(database_facts(postgres=version), RUN_DISTRIBUTIONS)
     facts["load"] = f"{load:.1f} when it began, {facts['load']} when it ended"
     report = ScalingReport(rows, asdict(sizes), facts)
-    told = as_markdown(report)
+    told, figures = as_markdown(report), as_json(report)
     print(told)
-    for path, text in ((options.json, json.dumps(as_json(report), indent=2)), (options.markdown, told)):
+    for path, text in (
+        (options.json, json.dumps(figures, indent=2)),
+        (options.markdown, told),
+        (options.svg, plot_of_json(figures)),
+    ):
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"{text}\n", encoding="utf-8")
@@ -231,6 +236,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--limit", type=float, default=300, metavar="S", help="seconds that a turn may take")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write every figure to this file as well")
     parser.add_argument("--markdown", type=Path, metavar="PATH", help="write the tables to this file as well")
+    parser.add_argument("--svg", type=Path, metavar="PATH", help="write the plot to this file as well")
     return parser
 
 

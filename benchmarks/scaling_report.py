@@ -1,4 +1,4 @@
-"""Scaling as Markdown, with a bar for each line, and as JSON."""
+"""Scaling as Markdown and as JSON."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,6 @@ from benchmarks.comparison import Result, RowResult, ratios_between
 __all__ = ["ScalingReport", "as_json", "as_markdown"]
 
 _LOCKS = "waits for locks"
-_BAR = 12  # signs of a bar that is as long as what it is held against
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ def as_markdown(report: ScalingReport) -> str:
         has_samples = any(
             "samples" in one.more for result in measured.results for one in result.turns.values()
         )
-        head = ["", f"{measured.row.unit} (least–most)", f"of {first}", "", _LOCKS, "load"]
+        head = ["", f"{measured.row.unit} (least–most)", f"of {first}", _LOCKS, "load"]
         lines += [f"### {title[0].upper()}{title[1:]}", ""]
         told = [index for index, name in enumerate(head) if has_samples or name != _LOCKS]
         cells = [_cells(measured.results[0], result) for result in measured.results]
@@ -55,13 +54,11 @@ def _cells(first: Result, result: Result) -> list[str]:
             "",
             "",
             "",
-            "",
         ]
     ratios = ratios_between(result, first)
     loads = f"{min(result.loads):.1f}–{max(result.loads):.1f}"
-    bar = "█" * max(1, round(_BAR * median(ratios))) if ratios else ""
     told = ratio_cell(ratios) if result is not first else ""
-    return [result.entry.name, spread_cell(result.values), told, bar, _locked(result), loads]
+    return [result.entry.name, spread_cell(result.values), told, _locked(result), loads]
 
 
 def _locked(result: Result) -> str:

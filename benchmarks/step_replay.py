@@ -6,8 +6,10 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from stagewright import Kernel, StageContext, Workflow, define_stage, define_workflow, open_kernel
@@ -21,10 +23,11 @@ from stagewright.commands import (
 )
 from stagewright_test_support.servers import PostgresServer
 
-__all__ = ["Cost", "main", "measure_replay"]
+__all__ = ["Cost", "main", "measure_replay", "open_steps"]
 
 _SIZES = (100, 300, 1_000, 3_000)
-_PAUSE = 0.5
+_WARM_UP = 20
+_PAUSE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +75,29 @@ async def measure_replay(url: str, sizes: Sequence[int]) -> list[Cost]:
         url: The database.
         sizes: How many steps, each in a run of its own.
     """
+    async with open_steps(url) as measure:
+        await measure(_WARM_UP)
+        return [await measure(size) for size in sizes]
+
+
+@asynccontextmanager
+async def open_steps(url: str) -> AsyncIterator[Callable[[int], Awaitable[Cost]]]:
+    """What does so many steps in one stage, and replays them, in an empty database; the first time warms it up."""
     async with open_kernel([_workflow()], url, create_schema=True) as kernel:
-        costs = []
-        for size in (min(sizes), *sizes):
-            run_id = (await kernel.dispatch(CreateRun("steps", size))).run_id
-            await kernel.dispatch(ClaimPendingRuns("worker"))
-            first = await _execute(kernel, run_id)
-            await asyncio.sleep(_PAUSE * 1.2)
-            assert (await kernel.dispatch(PollSuspendedStages())).resumed == 1
-            costs.append(Cost(size, first, await _execute(kernel, run_id)))
-            run = await kernel.runs.get(run_id)
-            assert run is not None
-            assert run.output == sum(range(size)), run.error
-        return costs[1:]  # the first was the warm-up
+        yield partial(_measure, kernel)
+
+
+async def _measure(kernel: Kernel, size: int) -> Cost:
+    run_id = (await kernel.dispatch(CreateRun("steps", size))).run_id
+    await kernel.dispatch(ClaimPendingRuns("worker"))
+    first = await _execute(kernel, run_id)
+    await asyncio.sleep(_PAUSE * 1.2)
+    assert (await kernel.dispatch(PollSuspendedStages())).resumed == 1
+    cost = Cost(size, first, await _execute(kernel, run_id))
+    run = await kernel.runs.get(run_id)
+    assert run is not None
+    assert run.output == sum(range(size)), run.error
+    return cost
 
 
 def _rows(database: str, rounds: Sequence[Sequence[Cost]]) -> list[str]:

@@ -103,6 +103,7 @@ def _at_least(limit: float) -> Callable[[float], bool]:
 
 _DBOS = ("DBOS, async", "DBOS, sync")
 _DBOS_SQLITE = ("DBOS, async on SQLite", "DBOS, sync on SQLite")
+_RESTATE = ("Restate",)
 _LOOPS, _WORKER = "Stagewright, bare loops", "Stagewright, worker"
 
 _TARGETS: tuple[_Ratio | _Figure, ...] = (
@@ -115,10 +116,12 @@ _TARGETS: tuple[_Ratio | _Figure, ...] = (
         ("floor in batches",),
         0.5,
     ),
+    _Ratio("three stages, a stretch: as many as Restate", "three", _WORKER, _RESTATE, 1),
     _Figure("three stages: 180 runs/s", "three", _WORKER, "runs/s", _value, _at_least(180)),
     _Figure("client CPU: < 1.5 ms a stage", "three", _WORKER, "ms", _cpu_each, _below(1.5)),
     _Ratio("1,000 steps: ≥ 6 × DBOS", "steps", "Stagewright", _DBOS, 6),
     _Ratio("1,000 steps: ≥ 6 × DBOS, both on SQLite", "steps", "Stagewright on SQLite", _DBOS_SQLITE, 6),
+    _Ratio("1,000 steps: ≥ 2 × Restate", "steps", "Stagewright", _RESTATE, 2),
     _Figure("replay: < 1 % of doing the steps", "steps", "Stagewright", "%", _replay_percent, _below(1)),
     _Ratio("backlog: ≥ 3 × Procrastinate's jobs", "backlog", _WORKER, ("Procrastinate",), 3),
     _Figure("idle to the first line: p50 < 10 ms", "first-line", "Stagewright", "ms", _value, _below(10)),

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.figures import Figures, Request, Stopwatch
+from benchmarks.figures import Figures, Pace, Request, Stopwatch
 
 __all__ = ["backlog", "three_tasks"]
 
@@ -41,42 +41,41 @@ class _Celery:
 
         self.task: Any = self.app.task(name="add_one")(add_one)
 
-    def measure(self, put: Callable[[int], None], size: int, *, ahead: bool) -> Figures:
+    def measure(self, put: Callable[[int], None], request: Request, *, ahead: bool) -> Figures:
         """Put tasks and have them done, after a few that warm up.
 
         Args:
             put: Puts so many.
-            size: How many.
+            request: How many, in which time.
             ahead: Whether they all wait before the first one is taken.
         """
         worker = multiprocessing.get_context("fork").Process(target=self._work)
         worker.start()
-        self._put(put, _WARM_UP)
-        self._wait(_WARM_UP)
-        if ahead:
-            self.app.control.cancel_consumer("celery", reply=True)
-            self._put(put, size)
-            watch = Stopwatch()
-            self.app.control.add_consumer("celery")
-        else:
-            watch = Stopwatch()
-            self._put(put, size)
-        self._wait(size)
-        figures = watch.stop(size)
+        # The worker takes a while to be there, which is no part of its pace.
+        self._take(put, 1, ahead=False)
+        pace = Pace(request, _WARM_UP)
+        while not pace.is_found:
+            pace.note(self._take(put, pace.size, ahead=ahead))
         worker.terminate()
         worker.join()
-        return figures
+        return pace.figures
 
     def _work(self) -> None:
         self.app.Worker(pool="prefork", concurrency=multiprocessing.cpu_count(), loglevel="ERROR").start()
 
-    def _put(self, put: Callable[[int], None], count: int) -> None:
+    def _take(self, put: Callable[[int], None], count: int, *, ahead: bool) -> Figures:
         self._ended.value = 0
-        put(count)
-
-    def _wait(self, count: int) -> None:
+        if ahead:
+            self.app.control.cancel_consumer("celery", reply=True)
+            put(count)
+            watch = Stopwatch()
+            self.app.control.add_consumer("celery")
+        else:
+            watch = Stopwatch()
+            put(count)
         while self._ended.value < count:
             time.sleep(_LOOK_AGAIN)
+        return watch.stop(count)
 
 
 def backlog(request: Request) -> Figures:
@@ -88,7 +87,7 @@ def backlog(request: Request) -> Figures:
             for _ in range(count):
                 bench.task.apply_async((0,), producer=producer)
 
-    return bench.measure(put, request.size, ahead=True)
+    return bench.measure(put, request, ahead=True)
 
 
 def three_tasks(request: Request) -> Figures:
@@ -101,4 +100,4 @@ def three_tasks(request: Request) -> Figures:
         for _ in range(count):
             chain.apply_async()
 
-    return bench.measure(put, request.size, ahead=False)
+    return bench.measure(put, request, ahead=False)

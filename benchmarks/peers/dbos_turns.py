@@ -7,20 +7,23 @@ and takes whatever waits. Everything else is as it is shipped, notifications inc
 
 import asyncio
 import importlib
+import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from benchmarks.figures import Figures, Request, Stopwatch
+from benchmarks.figures import Figures, Pace, Request, Stopwatch
 
 __all__ = ["backlog", "steps", "three_steps_async", "three_steps_queued", "three_steps_sync"]
 
 _POOL = 20  # its own default; more where more call
 _PRODUCERS = 4
+_STEPS_FIRST = 20
+_WAITING_FIRST = 50
 _LOOK_AGAIN = 0.02
 _POLLING = 0.05  # of its queue, whose default is a second
 
@@ -66,12 +69,15 @@ def three_steps_sync(request: Request) -> Figures:
 
         workflow = dbos.workflow(name="three")(three)
         dbos.launch()
-        list(threads.map(workflow, range(2 * request.slots)))
-        watch = Stopwatch()
-        ended = list(threads.map(workflow, range(request.size)))
-        figures = watch.stop(request.size)
-        assert ended == [number + 3 for number in range(request.size)]
-        return figures
+
+        def measure(count: int) -> Figures:
+            watch = Stopwatch()
+            ended = list(threads.map(workflow, range(count)))
+            figures = watch.stop(count)
+            assert ended == [number + 3 for number in range(count)]
+            return figures
+
+        return _paced(measure, request, 2 * request.slots)
 
 
 def steps(request: Request) -> Figures:
@@ -86,10 +92,13 @@ def steps(request: Request) -> Figures:
 
         workflow = dbos.workflow(name="many")(many)
         dbos.launch()
-        workflow(10)
-        watch = Stopwatch()
-        assert workflow(request.size) == sum(range(request.size + 1))
-        return watch.stop(request.size)
+
+        def measure(count: int) -> Figures:
+            watch = Stopwatch()
+            assert workflow(count) == sum(range(count + 1))
+            return watch.stop(count)
+
+        return _paced(measure, request, _STEPS_FIRST)
 
 
 def _steps_async(dbos: Any, request: Request) -> Figures:
@@ -103,14 +112,13 @@ def _steps_async(dbos: Any, request: Request) -> Figures:
 
     workflow = dbos.workflow(name="many")(many)
 
-    async def measure() -> Figures:
-        await workflow(10)
+    async def measure(count: int) -> Figures:
         watch = Stopwatch()
-        assert await workflow(request.size) == sum(range(request.size + 1))
-        return watch.stop(request.size)
+        assert await workflow(count) == sum(range(count + 1))
+        return watch.stop(count)
 
     dbos.launch()
-    return asyncio.run(measure())
+    return asyncio.run(_paced_async(measure, request, _STEPS_FIRST))
 
 
 def backlog(request: Request) -> Figures:
@@ -137,29 +145,37 @@ def _queued(request: Request, *, steps: int, ahead: bool) -> Figures:
         dbos.launch()
         client = module.DBOSClient(system_database_url=request.url)
 
-        def enqueue(size: int) -> None:
-            with ThreadPoolExecutor(_PRODUCERS) as threads:
-                list(
-                    threads.map(
-                        partial(client.enqueue, {"queue_name": "bench", "workflow_name": "add"}), range(size)
-                    )
-                )
+        numbers = itertools.count()
 
-        count.expect(request.size)
-        if ahead:
-            enqueue(request.size)
-        watch = Stopwatch()
-        dbos.register_queue("bench", polling_interval_sec=_POLLING)
-        if not ahead:
-            enqueue(request.size)
-        count.wait()
-        while (
-            len(client.list_workflows(status="SUCCESS", load_input=False, load_output=False)) < request.size
-        ):
-            time.sleep(_LOOK_AGAIN)
-        figures = watch.stop(request.size)
+        def measure(size: int) -> Figures:
+            # It is worked on as soon as it is registered, so that each backlog has a queue of its own.
+            queue = f"bench-{next(numbers)}"
+            put = partial(client.enqueue, {"queue_name": queue, "workflow_name": "add"})
+            count.expect(size)
+            if ahead:
+                _enqueue(put, size)
+            watch = Stopwatch()
+            dbos.register_queue(queue, polling_interval_sec=_POLLING)
+            if not ahead:
+                _enqueue(put, size)
+            count.wait()
+            _wait_for_ends(client, queue, size)
+            return watch.stop(size)
+
+        figures = _paced(measure, request, _WAITING_FIRST)
         client.destroy()
         return figures
+
+
+def _enqueue(put: Callable[[int], object], size: int) -> None:
+    with ThreadPoolExecutor(_PRODUCERS) as threads:
+        list(threads.map(put, range(size)))
+
+
+def _wait_for_ends(client: Any, queue: str, size: int) -> None:
+    asked = {"queue_name": queue, "status": "SUCCESS", "load_input": False, "load_output": False}
+    while len(client.list_workflows(**asked)) < size:
+        time.sleep(_LOOK_AGAIN)
 
 
 class _Countdown:
@@ -170,6 +186,7 @@ class _Countdown:
 
     def expect(self, bodies: int) -> None:
         self._left = bodies
+        self._reached.clear()
 
     def one(self) -> None:
         with self._lock:
@@ -207,7 +224,23 @@ async def _by_callers(workflow: Callable[[int], Any], request: Request) -> Figur
             for first in range(request.slots):
                 callers.create_task(call(range(first, count, request.slots)))
 
-    await all_of(2 * request.slots)
-    watch = Stopwatch()
-    await all_of(request.size)
-    return watch.stop(request.size)
+    async def measure(count: int) -> Figures:
+        watch = Stopwatch()
+        await all_of(count)
+        return watch.stop(count)
+
+    return await _paced_async(measure, request, 2 * request.slots)
+
+
+def _paced(measure: Callable[[int], Figures], request: Request, first: int) -> Figures:
+    pace = Pace(request, first)
+    while not pace.is_found:
+        pace.note(measure(pace.size))
+    return pace.figures
+
+
+async def _paced_async(measure: Callable[[int], Awaitable[Figures]], request: Request, first: int) -> Figures:
+    pace = Pace(request, first)
+    while not pace.is_found:
+        pace.note(await measure(pace.size))
+    return pace.figures

@@ -5,7 +5,7 @@ import threading
 from typing import Any
 
 from benchmarks.dramatiq_jobs import DramatiqJobs
-from benchmarks.figures import Figures, Request, Stopwatch
+from benchmarks.figures import Figures, Pace, Request, Stopwatch
 
 __all__ = ["backlog", "three_tasks"]
 
@@ -15,14 +15,21 @@ _WARM_UP = 50
 
 def backlog(request: Request) -> Figures:
     """Jobs that wait when the worker is started."""
-    count = _Count(request.size)
-    jobs = DramatiqJobs(request.url, lambda _number: None, lambda _number: count.one())
-    for number in range(request.size):
+    pace = Pace(request, _WARM_UP)
+    while not pace.is_found:
+        pace.note(_drain(request.url, pace.size))
+    return pace.figures
+
+
+def _drain(url: str, size: int) -> Figures:
+    count = _Count(size)
+    jobs = DramatiqJobs(url, lambda _number: None, lambda _number: count.one())
+    for number in range(size):
         jobs.put(number)
     watch = Stopwatch()
     jobs.start(_THREADS)
     count.wait()
-    figures = watch.stop(request.size)
+    figures = watch.stop(size)
     jobs.close()
     return figures
 
@@ -32,7 +39,7 @@ def three_tasks(request: Request) -> Figures:
     dramatiq: Any = importlib.import_module("dramatiq")
     brokers: Any = importlib.import_module("dramatiq.brokers.redis")
     broker = brokers.RedisBroker(url=request.url)
-    counts = [_Count(_WARM_UP), _Count(request.size)]
+    counts: list[_Count] = []
 
     def add_one(amount: int, which: int) -> int:
         return amount + 1
@@ -45,20 +52,23 @@ def three_tasks(request: Request) -> Figures:
     worker = dramatiq.Worker(broker, worker_threads=_THREADS)
     worker.start()
 
-    def send(which: int, count: int) -> None:
+    def measure(count: int) -> Figures:
+        which = len(counts)
+        counts.append(_Count(count))
+        watch = Stopwatch()
         for _ in range(count):
             # A result is given to the next one as its last argument; the others are told the same again.
             parts = [first.message(0, which), _ignoring(first, which), _ignoring(last, which)]
             dramatiq.pipeline(parts, broker=broker).run()
         counts[which].wait()
+        return watch.stop(count)
 
-    send(0, _WARM_UP)
-    watch = Stopwatch()
-    send(1, request.size)
-    figures = watch.stop(request.size)
+    pace = Pace(request, _WARM_UP)
+    while not pace.is_found:
+        pace.note(measure(pace.size))
     worker.stop()
     broker.close()
-    return figures
+    return pace.figures
 
 
 def _ignoring(actor: Any, which: int) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from benchmarks.figures import Figures, Request
+from benchmarks.figures import Figures, Request, repeat
 from benchmarks.peers.idle_peers import DBOS, PEERS, PGQUEUER, PROCRASTINATE, dbos_client
 from benchmarks.peers.pgqueuer_turns import open_queue
 from benchmarks.peers.procrastinate_turns import make_app
@@ -43,7 +43,7 @@ async def _measure(request: Request) -> Figures:
     try:
         samples = []
         async with _PRODUCERS[peer](request.url) as put:
-            for _ in range(_WARM_UP + request.size):
+            for _ in repeat(_WARM_UP + request.size, request.seconds):
                 await asyncio.sleep(random.uniform(*_PAUSES))
                 began = time.monotonic_ns()
                 await put()

@@ -4,11 +4,12 @@ import asyncio
 import importlib
 from typing import Any
 
-from benchmarks.figures import Figures, Request, Stopwatch
+from benchmarks.figures import Figures, Pace, Request, Stopwatch
 
 __all__ = ["backlog", "make_app"]
 
 _AT_ONCE = 1_000
+_WARM_UP = 100
 
 
 def make_app(url: str, slots: int) -> Any:
@@ -30,15 +31,23 @@ def backlog(request: Request) -> Figures:
             ended.append(amount)
 
         task = app.task(name="nothing")(nothing)
-        async with app.open_async():
-            await app.schema_manager.apply_schema_async()
-            for first in range(0, request.size, _AT_ONCE):
-                numbers = range(first, min(first + _AT_ONCE, request.size))
+
+        async def drain(size: int) -> Figures:
+            ended.clear()
+            for first in range(0, size, _AT_ONCE):
+                numbers = range(first, min(first + _AT_ONCE, size))
                 await task.batch_defer_async(*({"amount": number} for number in numbers))
             watch = Stopwatch()
             await app.run_worker_async(wait=False, concurrency=request.slots, install_signal_handlers=False)
-            figures = watch.stop(request.size)
-        assert sorted(ended) == list(range(request.size))
-        return figures
+            figures = watch.stop(size)
+            assert sorted(ended) == list(range(size))
+            return figures
+
+        async with app.open_async():
+            await app.schema_manager.apply_schema_async()
+            pace = Pace(request, _WARM_UP)
+            while not pace.is_found:
+                pace.note(await drain(pace.size))
+            return pace.figures
 
     return asyncio.run(measure())

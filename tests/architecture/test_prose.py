@@ -17,7 +17,13 @@ def test_links_in_this_repository_lead_somewhere(repository: Repository) -> None
 
 
 @pytest.mark.parametrize(
-    "text", [SCHEME + "stagewright.dev/a", "git+" + SCHEME + "h.io/a", "see py" + "pi.org"]
+    "text",
+    [
+        SCHEME + "stagewright.dev/a",
+        "git+" + SCHEME + "h.io/a",
+        "see py" + "pi.org",
+        "http:" + "//www.w3" + ".org/2000/svg/of-others",
+    ],
 )
 def test_an_outside_address_is_found(made_up: MakeTree, text: str) -> None:
     assert len(outside_addresses(made_up({"docs/a.md": f"# A\n\n{text}\n"}))) == 1
@@ -28,6 +34,11 @@ def test_an_outside_address_is_found(made_up: MakeTree, text: str) -> None:
 )
 def test_a_harmless_address_passes(made_up: MakeTree, host: str) -> None:
     assert outside_addresses(made_up({"packages/a/src/a.py": f'URL = "{SCHEME}{host}"\n'})) == []
+
+
+def test_the_name_of_svg_is_no_address(made_up: MakeTree) -> None:
+    svg = '<svg xmlns="http://www.w3.org/2000/svg"/>'
+    assert outside_addresses(made_up({"docs/a.svg": svg})) == []
 
 
 def test_a_broken_link_is_found(made_up: MakeTree) -> None:

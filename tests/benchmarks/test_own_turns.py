@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from benchmarks import own_turns
+from benchmarks import import_turns, own_turns
 from benchmarks.figures import Request
 
 
@@ -28,6 +28,6 @@ def test_the_floor_takes_a_turn(postgres_url: str, batched: bool) -> None:
 
 
 def test_an_import_is_timed_in_new_processes() -> None:
-    figures = own_turns.import_time(asked("", 2, of="json"))
+    figures = import_turns.import_time(asked("", 2, of="json"))
     assert len(figures.samples) == 2
     assert min(figures.samples) > 0

@@ -4,9 +4,10 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,41 @@ def eventually() -> Callable[..., Awaitable[None]]:
                 await asyncio.sleep(0.005)
 
     return wait
+
+
+_SETTLED = 0.03
+_LEAP = 0.5
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
+    """`with hurried():` while nothing happens, the monotonic clock leaps on: an idle minute passes in a few seconds.
+
+    A leap is shorter than what an answer may take, so that nobody runs out of patience with a server that is slow.
+    """
+
+    @contextmanager
+    def hurry() -> Iterator[None]:
+        selector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]  # what loops of Unix wait by
+        select, now = selector.select, time.monotonic
+        leapt = 0.0
+
+        def select_or_leap(timeout: float | None) -> Any:  # Any: what selectors answer with
+            nonlocal leapt
+            if timeout is None or timeout <= _SETTLED:
+                return select(timeout)
+            happened = select(_SETTLED)
+            if not happened:
+                leapt += min(timeout - _SETTLED, _LEAP)
+            return happened
+
+        # It stays ahead until the test is over: timers that are left go by it.
+        monkeypatch.setattr(time, "monotonic", lambda: now() + leapt)
+        with monkeypatch.context() as patched:
+            patched.setattr(selector, "select", select_or_leap)
+            yield
+
+    return hurry
 
 
 @pytest.fixture

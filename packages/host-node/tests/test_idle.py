@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ TICKS = 400
 
 Opened = Callable[..., Awaitable[Kernel]]
 Eventually = Callable[..., Awaitable[None]]
+Hurried = Callable[[], AbstractContextManager[None]]
 
 
 def flow() -> Workflow:
@@ -90,6 +92,29 @@ async def test_an_idle_host_sends_one_statement_in_five_seconds_at_most(
         await asyncio.sleep(20)
         statements = own_statements(sent)
     assert len(statements) <= 4, statements
+
+
+@pytest.mark.guarantee("hosts.idle-is-quiet")
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+async def test_an_idle_minute_is_a_look_in_ten_seconds_and_one_for_what_nobody_serves(
+    sent: list[str], url: str, opened: Opened, eventually: Eventually, hurried: Hurried
+) -> None:
+    kernel = await opened(url, flow())
+    async with NodeHost(kernel) as host:
+        await wait_for_run(kernel, (await kernel.dispatch(CreateRun("w", 1))).run_id, timeout=20)
+        await eventually(lambda: host.stats().notifications)
+        with hurried():
+            # What the run has left is cleared away by then.
+            await asyncio.sleep(15)
+            sent.clear()
+            before = host.stats().orchestration_ticks
+            await asyncio.sleep(60)
+            ticks, statements = host.stats().orchestration_ticks - before, own_statements(sent)
+    looks = [text for text in statements if text != "SELECT 1"]
+    assert 5 <= ticks <= 7
+    assert len(looks) <= ticks + 1, looks
+    # The others ask whether the listener's connection is alive.
+    assert len(statements) - len(looks) <= 7
 
 
 @pytest.mark.guarantee("hosts.idle-is-quiet")
