@@ -63,6 +63,11 @@ async def test_a_value_is_the_same_in_the_process_that_made_it(url: str) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "url",
+    ["asyncpg", *(pytest.param(way, marks=pytest.mark.wide) for way in ("sqlite", "psycopg", "mariadb"))],
+    indirect=True,
+)
 @pytest.mark.parametrize("place", ["between", "inside", "steps"])
 @pytest.mark.guarantee("values.same-after-a-crash")
 async def test_a_value_is_the_same_after_its_process_was_killed(url: str, place: str) -> None:
