@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from typing import Any
 
 import pytest
@@ -14,8 +14,11 @@ from stagewright.commands import FlushOutbox
 from stagewright.records import RunRecord
 from stagewright.status import TERMINAL_RUN_STATUSES, Status
 from stagewright.testing import CollectingEventSink, assert_consistent
+from stagewright_persistence_sqlalchemy.plugin import empty
+from stagewright_test_support.backend_choice import stores
 from stagewright_test_support.fixtures import shared_address
 from stagewright_test_support.servers import MariadbDatabases, PostgresDatabases
+from stagewright_test_support.services import need_backend
 
 ENDINGS = {
     Status.COMPLETED: "workflow:completed",
@@ -30,16 +33,40 @@ SERVERS: Mapping[str, type[MariadbDatabases] | type[PostgresDatabases]] = {
 }
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres", "mariadb"])
-def url(request: pytest.FixtureRequest) -> Iterator[str]:
+@pytest.fixture(scope="session")
+def emptied(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], str]]:
+    """`emptied(kind)`: the URL of a database with the present schema, and without a row.
+
+    Of each kind there is one, since the migrations of a new one take longer than most tests.
+    """
+    urls: dict[str, str] = {}
+    with ExitStack() as made, asyncio.Runner() as runner:
+
+        def url_of(kind: str) -> str:
+            if kind == "sqlite":
+                return f"sqlite:///{(tmp_path_factory.getbasetemp() / 'lifecycle.sqlite3').as_posix()}"
+            databases = SERVERS[kind].at(shared_address(request.config, kind))
+            name = f"t_lifecycle_{uuid.uuid4().hex[:12]}"
+            made.callback(databases.drop, name)
+            return databases.create(name)
+
+        def give(kind: str) -> str:
+            if kind not in urls:
+                urls[kind] = url_of(kind)
+            runner.run(empty(urls[kind]))
+            return urls[kind]
+
+        yield give
+
+
+@pytest.fixture(params=stores("memory", "sqlite", "postgres", "mariadb"))
+def url(request: pytest.FixtureRequest, emptied: Callable[[str], str]) -> str:
     kind = str(request.param)
-    if kind in SERVERS:
-        databases = SERVERS[kind].at(shared_address(request.config, kind))
-        name = f"t_lifecycle_{uuid.uuid4().hex[:12]}"
-        yield databases.create(name)
-        databases.drop(name)
-    else:
-        yield "memory://" if kind == "memory" else str(request.getfixturevalue("sqlite_url"))
+    if kind == "sqlite":
+        need_backend(kind)
+    return "memory://" if kind == "memory" else emptied(kind)
 
 
 @pytest.fixture

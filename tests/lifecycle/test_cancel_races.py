@@ -11,6 +11,11 @@ from stagewright import Kernel, StageContext, Status, define_workflow
 from stagewright.commands import CancelRun, ClaimJobs, ClaimPendingRuns, CreateRun
 from stagewright.hosting import run_job
 from stagewright.records import RunRecord
+from stagewright_test_support.backend_choice import stores
+
+pytestmark = pytest.mark.parametrize(
+    "url", stores("memory", "sqlite", "postgres", "mariadb", differ={"mariadb"}), indirect=True
+)
 
 LENGTH = 0.05
 AROUND = 0.02

@@ -22,9 +22,15 @@ from stagewright.errors import DefinitionError, InvalidCommandError, InvalidDura
 from stagewright.hosting import HostSettings, Retention, drive_run, run_maintenance_tick
 from stagewright.records import RunRecord
 from stagewright.testing import FakeClock
+from stagewright_test_support.backend_choice import stores
 
 OpenStore = Callable[..., Awaitable[Kernel]]
 Ended = Callable[[Kernel, str], Awaitable[RunRecord]]
+
+# What is about times that are kept.
+kept = pytest.mark.parametrize(
+    "url", stores("memory", "sqlite", "postgres", "mariadb", differ={"mariadb"}), indirect=True
+)
 
 FAR = 10**12
 """So many seconds are thirty thousand years."""
@@ -97,6 +103,7 @@ def test_pauses_that_make_no_sense_are_refused_where_they_are_given() -> None:
             RetryPolicy(delay=given)
 
 
+@kept
 @pytest.mark.guarantee("kernel.far-times-stop-nothing")
 @pytest.mark.parametrize("length", ["400d", AGES])
 async def test_a_long_sleep_is_kept_and_does_not_fire(open_store: OpenStore, length: Any) -> None:
@@ -127,6 +134,7 @@ async def test_a_sleep_of_nothing_returns_at_once(open_store: OpenStore, ended: 
     assert (await ended(kernel, await start(kernel, "sleeps", 0))).output == "awake"
 
 
+@kept
 async def test_a_pause_between_attempts_is_capped_and_kept(open_store: OpenStore) -> None:
     kernel = await open_store(*WORKFLOWS)
     run_id = await start(kernel, "fails")
@@ -137,6 +145,7 @@ async def test_a_pause_between_attempts_is_capped_and_kept(open_store: OpenStore
     assert (await run_of(kernel, run_id)).status is Status.RUNNING
 
 
+@kept
 @pytest.mark.parametrize("interval", [AGES.total_seconds(), "400d"])
 async def test_a_batch_may_be_looked_at_in_a_long_time(open_store: OpenStore, interval: Any) -> None:
     kernel = await open_store(*WORKFLOWS)
@@ -145,6 +154,7 @@ async def test_a_batch_may_be_looked_at_in_a_long_time(open_store: OpenStore, in
     assert stage.status is Status.SUSPENDED
 
 
+@kept
 async def test_a_batch_beyond_the_calendar_fails_its_run_and_nothing_else(
     open_store: OpenStore, ended: Ended
 ) -> None:
@@ -155,6 +165,7 @@ async def test_a_batch_beyond_the_calendar_fails_its_run_and_nothing_else(
     assert run.error.type == "InvalidDurationError"
 
 
+@kept
 async def test_at_the_end_of_the_calendar_work_goes_on(open_store: OpenStore, ended: Ended) -> None:
     clock = FakeClock(datetime(9999, 12, 31, 23, 59, tzinfo=UTC))
     kernel = await open_store(*WORKFLOWS, clock=clock)
@@ -177,6 +188,7 @@ async def test_commands_refuse_what_is_no_length_of_time(open_store: OpenStore, 
             await kernel.dispatch(command)
 
 
+@kept
 @pytest.mark.guarantee("kernel.far-times-stop-nothing")
 @pytest.mark.parametrize("years", [2_030, 9_990])
 async def test_an_age_beyond_the_calendar_concerns_nobody(open_store: OpenStore, years: int) -> None:

@@ -19,8 +19,13 @@ from stagewright.commands import (
     ReplayDeadLetters,
 )
 from stagewright.errors import InvalidCommandError, InvalidCursorError, RunNotFoundError
+from stagewright_test_support.backend_choice import stores
 
 OpenStore = Callable[..., Awaitable[Kernel]]
+
+pytestmark = pytest.mark.parametrize(
+    "url", stores("memory", "sqlite", "postgres", "mariadb", differ={"mariadb"}), indirect=True
+)
 EAST, WEST = timezone(timedelta(hours=14)), timezone(-timedelta(hours=12))
 FIRST, LAST = datetime.min.replace(tzinfo=EAST), datetime.max.replace(tzinfo=WEST)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -16,10 +17,29 @@ import pytest_asyncio
 from sqlalchemy import Engine, event
 
 from stagewright import Kernel, Workflow, open_kernel
+from stagewright_persistence_sqlalchemy.plugin import empty
 from stagewright_test_support.fixtures import shared_address
 from stagewright_test_support.servers import PostgresDatabases
 
 PATIENCE = 20.0
+
+
+@pytest.fixture(scope="session")
+def postgres_with_tables(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a database with the present schema, to make copies of: migrations take longer than most tests."""
+    databases = PostgresDatabases.at(shared_address(request.config, "postgres"))
+    name = f"t_host_{uuid.uuid4().hex[:12]}"
+    asyncio.run(empty(databases.create(name)))
+    yield name
+    databases.drop(name)
+
+
+@pytest.fixture(scope="session")
+def sqlite_with_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the present schema, to make copies of."""
+    file = tmp_path_factory.mktemp("with-tables") / "empty.sqlite3"
+    asyncio.run(empty(f"sqlite:///{file.as_posix()}"))
+    return file
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -28,14 +48,19 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 
     Each test has a database of its own, so that a host finds no work of another test.
     """
-    kind = str(request.param)
-    if kind == "postgres":
-        databases = PostgresDatabases.at(shared_address(request.config, "postgres"))
-        name = f"t_host_{uuid.uuid4().hex[:12]}"
-        yield databases.create(name)
-        databases.drop(name)
-    else:
-        yield "memory://" if kind == "memory" else str(request.getfixturevalue("sqlite_url"))
+    match request.param:
+        case "memory":
+            yield "memory://"
+        case "sqlite":
+            url = str(request.getfixturevalue("sqlite_url"))
+            file: Path = request.getfixturevalue("sqlite_with_tables")
+            shutil.copyfile(file, url.removeprefix("sqlite:///"))
+            yield url
+        case _:
+            databases = PostgresDatabases.at(shared_address(request.config, "postgres"))
+            name = f"t_host_{uuid.uuid4().hex[:12]}"
+            yield databases.create(name, template=request.getfixturevalue("postgres_with_tables"))
+            databases.drop(name)
 
 
 @pytest_asyncio.fixture

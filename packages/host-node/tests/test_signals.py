@@ -22,7 +22,13 @@ Opened = Callable[..., Awaitable[Kernel]]
 Eventually = Callable[..., Awaitable[None]]
 Effects = Callable[[], list[list[str]]]
 StartWorker = Callable[..., Any]
-pytestmark = [pytest.mark.slow, pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)]
+# What a host does at a signal depends on no store.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.parametrize(
+        "url", [pytest.param("sqlite", marks=pytest.mark.wide), "postgres"], indirect=True
+    ),
+]
 _SHORT_LEASES = (
     *("--stale-lease-threshold", "2s"),
     *("--job-heartbeat-interval", "500ms"),

@@ -20,8 +20,8 @@ from typing import Any
 import psycopg
 import pytest
 import pytest_asyncio
+from empty_tables import make_empty_tables
 from sqlalchemy import Executable
-from sqlalchemy.schema import CreateSchema
 
 from stagewright import Kernel, Workflow, WorkflowRegistry
 from stagewright.commands import ClaimJobs, ClaimPendingRuns, FlushOutbox
@@ -243,16 +243,7 @@ async def open_database() -> AsyncIterator[Callable[..., Database]]:
 @pytest.fixture
 def make_tables() -> Callable[[Database], Awaitable[None]]:
     """`await make_tables(database)`: every table, empty."""
-
-    async def make(database: Database) -> None:
-        metadata = database.tables.metadata
-        async with database.engine.begin() as connection:
-            if metadata.schema is not None:
-                await connection.execute(CreateSchema(metadata.schema, if_not_exists=True))
-            await connection.run_sync(metadata.drop_all)
-            await connection.run_sync(metadata.create_all)
-
-    return make
+    return make_empty_tables
 
 
 @pytest_asyncio.fixture

@@ -21,11 +21,12 @@ from stagewright.hosting import drive_run
 from stagewright.hosting.job_runner import run_job
 from stagewright.memory import InMemoryBlobStore, InMemoryDatabase, InMemoryJobTransport, InMemoryStepLedger
 from stagewright_persistence_sqlalchemy import Database
+from stagewright_test_support.backend_choice import stores
 
 MARIADB = pytest.param("mariadb", marks=pytest.mark.slow)
 pytestmark = pytest.mark.parametrize(
     "way",
-    ["sqlite", "asyncpg", "psycopg", MARIADB],
+    [*stores("sqlite", "asyncpg", "psycopg"), MARIADB],
     indirect=True,
 )
 

@@ -17,14 +17,11 @@ from stagewright.hosting.job_runner import run_job
 from stagewright.status import TERMINAL_RUN_STATUSES
 from stagewright.testing import CollectingEventSink
 from stagewright_persistence_sqlalchemy import Database
+from stagewright_test_support.backend_choice import stores
 
 MARIADB = pytest.param("mariadb", marks=pytest.mark.slow)
-servers = pytest.mark.parametrize(
-    "way", ["asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), MARIADB], indirect=True
-)
-everywhere = pytest.mark.parametrize(
-    "way", ["sqlite", "asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), MARIADB], indirect=True
-)
+servers = pytest.mark.parametrize("way", [*stores("asyncpg", "psycopg"), MARIADB], indirect=True)
+everywhere = pytest.mark.parametrize("way", [*stores("sqlite", "asyncpg", "psycopg"), MARIADB], indirect=True)
 WAITING = {
     "postgresql": (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"

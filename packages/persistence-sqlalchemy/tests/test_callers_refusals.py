@@ -39,6 +39,7 @@ from stagewright.errors import (
 from stagewright.records import Fence
 from stagewright_host_node import NodeHost
 from stagewright_persistence_sqlalchemy import Database, create_engine, prepare_sqlite
+from stagewright_test_support.backend_choice import stores
 
 MARIADB = pytest.param("mariadb", marks=pytest.mark.slow)
 NOW = datetime.now(UTC)
@@ -111,7 +112,7 @@ async def test_commands_with_transactions_of_their_own_are_refused(
 
 
 @pytest.mark.guarantee("sql.failed-dispatches-leave-callers-whole")
-@pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg", MARIADB], indirect=True)
+@pytest.mark.parametrize("way", [*stores("sqlite", "asyncpg", "psycopg"), MARIADB], indirect=True)
 async def test_of_dispatches_at_once_on_one_session_each_is_kept_or_refused(
     kernel: Kernel, database: Database
 ) -> None:
@@ -165,7 +166,7 @@ async def test_what_is_no_open_session_is_refused(kernel: Kernel, database: Data
 @pytest.mark.guarantee("sql.unfit-sessions-refused-by-name")
 @pytest.mark.parametrize(
     "way",
-    ["sqlite", "asyncpg", "psycopg", MARIADB],
+    [*stores("sqlite", "asyncpg", "psycopg"), MARIADB],
     indirect=True,
 )
 async def test_sessions_that_commit_each_statement_are_refused(
@@ -194,7 +195,7 @@ async def test_sessions_that_commit_each_statement_are_refused(
 @pytest.mark.guarantee("sql.unfit-sessions-refused-by-name")
 @pytest.mark.parametrize(
     "way",
-    ["sqlite", "asyncpg", "psycopg", MARIADB],
+    [*stores("sqlite", "asyncpg", "psycopg"), MARIADB],
     indirect=True,
 )
 async def test_sessions_that_only_read_are_refused(

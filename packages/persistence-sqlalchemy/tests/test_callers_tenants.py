@@ -27,6 +27,7 @@ from stagewright.errors import IdempotencyInProgressError, RunNotFoundError
 from stagewright.hosting import drive_run
 from stagewright_persistence_sqlalchemy import create_engine, schema
 from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
+from stagewright_test_support.backend_choice import stores
 
 PAGE = Path(__file__).parents[1] / "docs" / "row-level-security.md"
 PAGE_SQL = re.findall(r"^```sql\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
@@ -35,7 +36,7 @@ PAGE_SQL = re.findall(r"^```sql\n(.*?)^```", PAGE.read_text(encoding="utf-8"), r
     r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
 )
 
-drivers = pytest.mark.parametrize("way", ["asyncpg", "psycopg"], indirect=True)
+drivers = pytest.mark.parametrize("way", stores("asyncpg", "psycopg"), indirect=True)
 
 
 async def ship(ctx: StageContext[int]) -> int:

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from sqlalchemy import make_url, text
+from empty_tables import make_empty_tables
 from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.schema import CreateSchema
 
 from stagewright.plugins import AdapterSet
 from stagewright.ports import AICallLogger, BlobStore, JobTransport, Persistence, StepLedger
@@ -106,7 +105,6 @@ WAYS = (
 PREFIX = "of_some_team_"
 # Along that path nothing is found; whatever has a schema is named with it.
 NOWHERE = "options=-c%20search_path%3Dnowhere"
-READY: set[str] = set()
 
 
 class OnDatabase:
@@ -134,23 +132,7 @@ class OnDatabase:
         engine = create_engine(url, **names)
         sessions = SqlAlchemySessions(engine) if "sqlalchemy" in way else None
         database = Database(engine, sessions=sessions)
-        # Every driver is given the same server database, which has its tables since the first of them.
-        place = f"{make_url(url).database} {names}"
-        metadata = database.tables.metadata
-        async with engine.begin() as connection:
-            if place not in READY:
-                if metadata.schema is not None:
-                    await connection.execute(CreateSchema(metadata.schema, if_not_exists=True))
-                await connection.run_sync(metadata.create_all)
-            elif kind == "mariadb":
-                for table in reversed(metadata.sorted_tables):
-                    if table is not database.tables.group_locks:
-                        await connection.execute(table.delete())
-            else:
-                every = ", ".join(metadata.tables)
-                await connection.execute(text(f"TRUNCATE {every} RESTART IDENTITY CASCADE"))
-        if kind != "sqlite":
-            READY.add(place)
+        await make_empty_tables(database)
         yield database
         await database.close()
 

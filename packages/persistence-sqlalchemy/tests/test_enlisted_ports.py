@@ -13,10 +13,9 @@ from stagewright_persistence_sqlalchemy import (
     SqlAlchemyPersistence,
     SqlAlchemyStepLedger,
 )
+from stagewright_test_support.backend_choice import stores
 
-pytestmark = pytest.mark.parametrize(
-    "way", ["sqlite", "asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), "mariadb"], indirect=True
-)
+pytestmark = pytest.mark.parametrize("way", stores("sqlite", "asyncpg", "psycopg", "mariadb"), indirect=True)
 
 
 @pytest.mark.parametrize("kept", [True, False])

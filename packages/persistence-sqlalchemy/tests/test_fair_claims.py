@@ -29,6 +29,7 @@ from stagewright_persistence_sqlalchemy import (
     create_engine,
 )
 from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
+from stagewright_test_support.backend_choice import stores
 
 jobs = PLAIN_TABLES.jobs
 CAP = 2
@@ -38,14 +39,7 @@ FAR = timedelta(days=1)
 
 every_way = pytest.mark.parametrize(
     "way",
-    [
-        "sqlite",
-        "asyncpg",
-        *(
-            pytest.param(way, marks=pytest.mark.thorough)
-            for way in ("psycopg", "mariadb", "asyncpg through pgbouncer")
-        ),
-    ],
+    stores("sqlite", "asyncpg", "psycopg", "mariadb", "asyncpg through pgbouncer", differ={"mariadb"}),
     indirect=True,
 )
 
@@ -169,9 +163,7 @@ FLOW = (
 )
 
 
-@pytest.mark.parametrize(
-    "way", ["sqlite", *(pytest.param(way, marks=pytest.mark.thorough) for way in ("asyncpg", "mariadb"))]
-)
+@pytest.mark.parametrize("way", stores("sqlite", "asyncpg", "mariadb"))
 @pytest.mark.guarantee("kernel.fair-between-groups")
 async def test_a_kernel_opened_by_url_keeps_its_tenants_apart(
     way: str, new_database: Callable[[str], str]

@@ -11,14 +11,13 @@ import pytest
 import pytest_asyncio
 
 from stagewright_persistence_sqlalchemy import create_engine, schema
+from stagewright_test_support.backend_choice import stores
 
 WORKER = Path(__file__).with_name("values_worker.py")
 REFUSED = {"no-type-a-tuple", "no-type-integer-keys", "no-type-decimal"}
 
 
-@pytest_asyncio.fixture(
-    params=["sqlite", "asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), "mariadb"]
-)
+@pytest_asyncio.fixture(params=stores("sqlite", "asyncpg", "psycopg", "mariadb", differ={"mariadb"}))
 async def url(request: pytest.FixtureRequest, new_database: Callable[[str], str]) -> str:
     """A database with the schema and nothing in it."""
     url = new_database(request.param)
@@ -64,6 +63,11 @@ async def test_a_value_is_the_same_in_the_process_that_made_it(url: str) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "url",
+    ["asyncpg", *(pytest.param(way, marks=pytest.mark.wide) for way in ("sqlite", "psycopg", "mariadb"))],
+    indirect=True,
+)
 @pytest.mark.parametrize("place", ["between", "inside", "steps"])
 @pytest.mark.guarantee("values.same-after-a-crash")
 async def test_a_value_is_the_same_after_its_process_was_killed(url: str, place: str) -> None:

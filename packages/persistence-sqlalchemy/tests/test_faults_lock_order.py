@@ -15,8 +15,12 @@ from stagewright.errors import TransientError
 from stagewright.records import DequeuedJob
 from stagewright.status import Status
 from stagewright_persistence_sqlalchemy import Database, SqlAlchemyJobTransport, SqlAlchemyPersistence
+from stagewright_test_support.backend_choice import stores
 
-pytestmark = [pytest.mark.tampers, pytest.mark.parametrize("way", ["asyncpg", "psycopg"], indirect=True)]
+pytestmark = [
+    pytest.mark.tampers,
+    pytest.mark.parametrize("way", stores("asyncpg", "psycopg"), indirect=True),
+]
 
 LOCK_JOB = text("SELECT 1 FROM job_queue WHERE id = :id FOR UPDATE")
 LOCK_RUN = text("SELECT 1 FROM workflow_runs WHERE id = :id FOR UPDATE")

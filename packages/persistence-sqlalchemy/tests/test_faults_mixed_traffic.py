@@ -28,12 +28,15 @@ from stagewright.errors import IdempotencyInProgressError, RunNotFoundError, Run
 from stagewright.hosting.job_runner import run_job
 from stagewright.records import DequeuedJob, Fairness, RunRecord
 from stagewright_persistence_sqlalchemy import Database, SqlAlchemyJobTransport
+from stagewright_test_support.backend_choice import stores
 
 pytestmark = pytest.mark.slow
 
 WAYS = [
-    *("sqlite", "asyncpg", "mariadb", "asyncpg at repeatable read"),
-    *(pytest.param(way, marks=pytest.mark.wide) for way in ("psycopg", "psycopg at repeatable read")),
+    *stores("sqlite", "asyncpg", "psycopg", "mariadb", differ={"mariadb"}),
+    *stores(
+        "asyncpg at repeatable read", "psycopg at repeatable read", differ={"asyncpg at repeatable read"}
+    ),
 ]
 LASTING = RetryPolicy(3, 1_000, delay="1ms", jitter=False)
 SESSIONS = {

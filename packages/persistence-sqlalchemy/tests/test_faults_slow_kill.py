@@ -14,6 +14,7 @@ from stagewright.errors import IdempotencyInProgressError, OutcomeUnknownError, 
 from stagewright.records import RunRecord
 from stagewright.testing import CollectingEventSink
 from stagewright_persistence_sqlalchemy import Database
+from stagewright_test_support.backend_choice import stores
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +41,7 @@ def start_server(way: str, request: pytest.FixtureRequest) -> Callable[..., Any]
 
 @pytest.mark.parametrize(
     "way",
-    ["asyncpg", *(pytest.param(way, marks=pytest.mark.wide) for way in ("psycopg", "mariadb"))],
+    stores("asyncpg", "psycopg", "mariadb"),
     indirect=True,
 )
 @pytest.mark.guarantee("sql.server-killed-no-run-lost")

@@ -16,12 +16,13 @@ from stagewright.records import AnnotationQuery, Fence, NewJob, RunRecord
 from stagewright.status import Status
 from stagewright.testing import CollectingEventSink
 from stagewright_persistence_sqlalchemy import Database, SqlAlchemyJobTransport, SqlAlchemyPersistence
+from stagewright_test_support.backend_choice import stores
 
 DISTANCES = {"Asia/Kathmandu": "+05:45", "Pacific/Kiritimati": "+13:00"}
 NEAR = timedelta(seconds=20)
 
 pytestmark = pytest.mark.parametrize(
-    "way", ["asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), "mariadb"], indirect=True
+    "way", stores("asyncpg", "psycopg", "mariadb", differ={"mariadb"}), indirect=True
 )
 
 

@@ -54,10 +54,7 @@ every_driver = pytest.mark.parametrize(
     "way",
     [
         *("sqlite", "asyncpg", "psycopg", "mariadb", "asyncpg named"),
-        *(
-            pytest.param(f"{way} named", marks=pytest.mark.thorough)
-            for way in ("sqlite", "psycopg", "mariadb")
-        ),
+        *(pytest.param(f"{way} named", marks=pytest.mark.wide) for way in ("sqlite", "psycopg", "mariadb")),
         *STRICT,
     ],
     indirect=True,

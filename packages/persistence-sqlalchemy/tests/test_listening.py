@@ -19,6 +19,7 @@ from stagewright_persistence_sqlalchemy import (
     listening,
 )
 from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
+from stagewright_test_support.backend_choice import stores
 
 OpenDatabase = Callable[..., Database]
 Eventually = Callable[..., Awaitable[None]]
@@ -30,11 +31,9 @@ LISTENERS = (
     " AND (query ILIKE 'LISTEN %' OR query = 'SELECT 1')"
 )
 
-on_postgres = pytest.mark.parametrize(
-    "way", ["asyncpg", pytest.param("psycopg", marks=pytest.mark.wide)], indirect=True
-)
+on_postgres = pytest.mark.parametrize("way", stores("asyncpg", "psycopg"), indirect=True)
 everywhere = pytest.mark.parametrize(
-    "way", ["sqlite", "asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), "mariadb"], indirect=True
+    "way", stores("sqlite", "asyncpg", "psycopg", "mariadb", differ={"mariadb"}), indirect=True
 )
 
 
@@ -288,9 +287,7 @@ async def test_what_was_told_before_an_inner_transaction_failed_is_heard(
     assert await here.wait_for_work(LONG)
 
 
-@pytest.mark.parametrize(
-    "way", ["asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), "mariadb"], indirect=True
-)
+@pytest.mark.parametrize("way", stores("asyncpg", "psycopg", "mariadb", differ={"mariadb"}), indirect=True)
 async def test_who_has_told_something_and_goes_on_keeps_nobody_waiting(
     database: Database, url: str, open_database: OpenDatabase
 ) -> None:

@@ -23,12 +23,13 @@ from stagewright.errors import TransientError
 from stagewright.kernel.commands.job_enqueue_owed import EnqueueOwedJobs
 from stagewright.records import StagePatch
 from stagewright_persistence_sqlalchemy import Database
+from stagewright_test_support.backend_choice import stores
 
 MakeKernel = Callable[..., Kernel]
 PATIENT = RetryPolicy(max_worker_losses=10_000)
 
 pytestmark = pytest.mark.parametrize(
-    "way", ["sqlite", "asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), "mariadb"], indirect=True
+    "way", stores("sqlite", "asyncpg", "psycopg", "mariadb", differ={"mariadb"}), indirect=True
 )
 
 

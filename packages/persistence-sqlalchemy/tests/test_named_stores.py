@@ -33,8 +33,8 @@ STORES: dict[str, list[dict[str, Any]]] = {
     "asyncpg": [{}, {"table_prefix": "x_"}, {"schema": "app", "table_prefix": LONGEST}, {"schema": "order"}],
     "psycopg": [{"schema": "app"}, {"schema": "app", "table_prefix": "x_"}],
 }
-PSYCOPG = pytest.param("psycopg", marks=pytest.mark.thorough)
-MARIADB = pytest.param("mariadb", marks=pytest.mark.thorough)
+PSYCOPG = pytest.param("psycopg", marks=pytest.mark.wide)
+MARIADB = pytest.param("mariadb", marks=pytest.mark.wide)
 every_driver = pytest.mark.parametrize("way", ["sqlite", "asyncpg", PSYCOPG, MARIADB], indirect=True)
 on_postgresql = pytest.mark.parametrize("way", ["asyncpg", PSYCOPG], indirect=True)
 
@@ -188,8 +188,8 @@ async def a_login(url: str) -> AsyncIterator[tuple[str, str, AsyncConnection]]:
     "path",
     [
         "nowhere",
-        pytest.param("", marks=pytest.mark.thorough),
-        pytest.param("pg_catalog", marks=pytest.mark.thorough),
+        pytest.param("", marks=pytest.mark.wide),
+        pytest.param("pg_catalog", marks=pytest.mark.wide),
     ],
 )
 async def test_a_search_path_changes_nothing_and_is_not_changed(url: str, path: str) -> None:
@@ -263,9 +263,7 @@ async def test_an_upgrade_does_not_wait_for_that_of_another_store(url: str) -> N
     [
         ("asyncpg", "psycopg", {"schema": "app", "table_prefix": "x_"}),
         ("asyncpg", "asyncpg", {"schema": "app", "table_prefix": "x_"}),
-        pytest.param(
-            "psycopg", "asyncpg", {"schema": "app", "table_prefix": "x_"}, marks=pytest.mark.thorough
-        ),
+        pytest.param("psycopg", "asyncpg", {"schema": "app", "table_prefix": "x_"}, marks=pytest.mark.wide),
         ("sqlite", "aiosqlite", {"table_prefix": "x_"}),
     ],
     indirect=["way"],

@@ -17,6 +17,7 @@ from stagewright.errors import (
 from stagewright.hosting import drive_run
 from stagewright.records import AnnotationQuery, RunRecord
 from stagewright_persistence_sqlalchemy import Database
+from stagewright_test_support.backend_choice import stores
 
 MakeKernel = Callable[..., Kernel]
 CheckRun = Callable[..., Coroutine[Any, Any, RunRecord]]
@@ -27,7 +28,7 @@ NUL, LONE = "a\x00b", "a\ud800b"
 LITERAL = r"\u0000 and \ud800 \\ \x00"
 
 pytestmark = pytest.mark.parametrize(
-    "way", ["sqlite", "asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), "mariadb"], indirect=True
+    "way", stores("sqlite", "asyncpg", "psycopg", "mariadb", differ={"mariadb"}), indirect=True
 )
 odd_texts = pytest.mark.parametrize("odd", [NUL, LONE], ids=["NUL", "lone surrogate"])
 

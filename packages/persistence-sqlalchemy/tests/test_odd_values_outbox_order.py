@@ -12,14 +12,15 @@ from stagewright.commands import CreateRun, FlushOutbox
 from stagewright.records import NewEvent
 from stagewright.testing import CollectingEventSink
 from stagewright_persistence_sqlalchemy import Database, SqlAlchemyPersistence
+from stagewright_test_support.backend_choice import stores
 
 MakeKernel = Callable[..., Kernel]
 
 on_servers = pytest.mark.parametrize(
-    "way", ["asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), "mariadb"], indirect=True
+    "way", stores("asyncpg", "psycopg", "mariadb", differ={"mariadb"}), indirect=True
 )
 everywhere = pytest.mark.parametrize(
-    "way", ["sqlite", "asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), "mariadb"], indirect=True
+    "way", stores("sqlite", "asyncpg", "psycopg", "mariadb", differ={"mariadb"}), indirect=True
 )
 
 

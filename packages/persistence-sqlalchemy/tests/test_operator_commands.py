@@ -13,12 +13,11 @@ from stagewright.conventions import Decision
 from stagewright.errors import RunNotFoundError
 from stagewright.testing import CollectingEventSink
 from stagewright_persistence_sqlalchemy import Database
+from stagewright_test_support.backend_choice import stores
 
 MakeKernel = Callable[..., Kernel]
 
-pytestmark = pytest.mark.parametrize(
-    "way", ["sqlite", "asyncpg", pytest.param("psycopg", marks=pytest.mark.wide), "mariadb"], indirect=True
-)
+pytestmark = pytest.mark.parametrize("way", stores("sqlite", "asyncpg", "psycopg", "mariadb"), indirect=True)
 
 
 async def echo(ctx: StageContext[Any]) -> Any:

@@ -44,6 +44,7 @@ from stagewright_persistence_sqlalchemy import Database
 from stagewright_persistence_sqlalchemy.rows import Row
 from stagewright_persistence_sqlalchemy.sessions import Session, Sessions
 from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
+from stagewright_test_support.backend_choice import stores
 
 OpenDatabase = Callable[..., Database]
 MakeTables = Callable[[Database], Awaitable[None]]
@@ -51,7 +52,10 @@ MakeKernel = Callable[..., Kernel]
 DeliverAll = Callable[[Kernel], Coroutine[Any, Any, None]]
 
 Ctx = StageContext[Any]
-WAYS = pytest.mark.parametrize("way", ["sqlite", "asyncpg", "psycopg", "mariadb"], indirect=True)
+WAYS = pytest.mark.parametrize("way", stores("sqlite", "asyncpg", "psycopg", "mariadb"), indirect=True)
+RACES = pytest.mark.parametrize(
+    "way", stores("sqlite", "asyncpg", "psycopg", "mariadb", differ={"mariadb"}), indirect=True
+)
 SAID = (AnnotationInput(attributes={"trigger.reason": "test"}),)
 
 
@@ -143,7 +147,7 @@ async def test_a_failed_run_goes_on_with_what_it_has(database: Database, make_ke
     assert [event.sequence for event in told] == list(range(1, len(told) + 1))
 
 
-@WAYS
+@RACES
 @pytest.mark.guarantee("redrives.one-of-several-wins")
 async def test_of_several_redrives_one_is_carried_out(database: Database, make_kernel: MakeKernel) -> None:
     world = World()
@@ -196,7 +200,7 @@ async def test_a_zombie_does_not_reach_the_stage_that_was_opened_again(
     assert run.output == "2"
 
 
-@WAYS
+@RACES
 @pytest.mark.guarantee("purges.a-redrive-or-a-purge")
 async def test_crowds_of_redrives_cancels_purges_and_workers_leave_whole_runs_or_none(
     database: Database, make_kernel: MakeKernel, deliver_all: DeliverAll

@@ -36,6 +36,7 @@ from stagewright_persistence_sqlalchemy.errors import (
 from stagewright_persistence_sqlalchemy.migration_declarations import oldest_database
 from stagewright_persistence_sqlalchemy.schema_state import VERSION_TABLE
 from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES
+from stagewright_test_support.backend_choice import stores
 
 HEAD = schema.HEAD
 FOR_OLDER_BUILDS = f'oldest_build = "{HEAD}"'
@@ -49,7 +50,7 @@ MakeBuild = Callable[..., Build]
 on_one = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 
 
-@pytest.fixture(params=["sqlite", "asyncpg", pytest.param("psycopg", marks=pytest.mark.thorough), "mariadb"])
+@pytest.fixture(params=stores("sqlite", "asyncpg", "psycopg", "mariadb", differ={"mariadb"}))
 def url(request: pytest.FixtureRequest, new_database: Callable[[str], str]) -> str:
     """An empty database."""
     return new_database(request.param)

@@ -13,6 +13,7 @@ from sqlalchemy import text
 
 from stagewright_persistence_sqlalchemy import create_engine, schema
 from stagewright_persistence_sqlalchemy.schema_state import VERSION_TABLE
+from stagewright_test_support.backend_choice import stores
 from stagewright_test_support.servers import PostgresDatabases
 
 PROCESSES = 6
@@ -76,7 +77,7 @@ asyncio.run(schema.upgrade(engine))
 """
 
 
-@pytest.fixture(params=["sqlite", "asyncpg", "psycopg", "mariadb"])
+@pytest.fixture(params=stores("sqlite", "asyncpg", "psycopg", "mariadb", differ={"mariadb"}))
 def url(request: pytest.FixtureRequest, new_database: Callable[[str], str]) -> str:
     """An empty database."""
     return new_database(request.param)

@@ -24,6 +24,13 @@ Finish = Callable[..., Coroutine[Any, Any, set[str] | None]]
 
 Ctx = StageContext[Any]
 
+MIXED = "signal-run-wait-sleep-run"
+ALIKE = ("run-run-run-sleep-run", "wait-wait-wait", "signal-signal-signal", "sleep-sleep-sleep")
+
+
+def every_call(kinds: str) -> Any:  # Any: what pytest.param makes has no public name
+    return pytest.param(kinds, 1, marks=pytest.mark.wide)
+
 
 class Crash(BaseException):
     """From here on nothing of the process is left."""
@@ -128,10 +135,15 @@ def crash_everywhere(
     fail_at: FailAt,
     finish_after_crash: Finish,
 ) -> Callable[..., AsyncIterator[tuple[int, _Executions, list[str]]]]:
-    """`async for fatal, body, events in crash_everywhere(kinds, **ports)`: for each crash in turn, what survived."""
+    """`async for fatal, body, events in crash_everywhere(kinds, **ports)`: for each crash in turn, what survived.
 
-    async def crash(kinds: list[str], **ports: Any) -> AsyncIterator[tuple[int, _Executions, list[str]]]:
-        for fatal in range(1, 400):
+    With `stride` at every so manieth call only.
+    """
+
+    async def crash(
+        kinds: list[str], *, stride: int = 1, **ports: Any
+    ) -> AsyncIterator[tuple[int, _Executions, list[str]]]:
+        for fatal in range(1, 400, stride):
             body = _Executions(kinds)
             kernel = make_kernel(flow_of(body.__call__, retry=RetryPolicy(1)), **ports)
             run_id = await start_run(kernel)
@@ -152,23 +164,18 @@ def crash_everywhere(
 
 @pytest.mark.parametrize("transport", ["enlisting", "separate"], indirect=True)
 @pytest.mark.parametrize(
-    "kinds",
-    [
-        ["run", "run", "run", "sleep", "run"],
-        ["wait", "wait", "wait"],
-        ["signal", "signal", "signal"],
-        ["sleep", "sleep", "sleep"],
-        ["signal", "run", "wait", "sleep", "run"],
-    ],
-    ids="-".join,
+    ("kinds", "stride"),
+    [(MIXED, 1), *((kinds, 5) for kinds in ALIKE), *(every_call(kinds) for kinds in ALIKE)],
 )
 @pytest.mark.guarantee("steps.a-crash-repeats-one-execution-at-most")
 async def test_a_process_may_end_at_any_moment(
-    crash_everywhere: Callable[..., AsyncIterator[tuple[int, _Executions, list[str]]]], kinds: list[str]
+    crash_everywhere: Callable[..., AsyncIterator[tuple[int, _Executions, list[str]]]],
+    kinds: str,
+    stride: int,
 ) -> None:
-    """With a crash at each call of a store in turn: finished steps don't run again, the begun one runs once more."""
+    """With a crash at calls of a store in turn: finished steps don't run again, the begun one runs once more."""
     last = 0
-    async for fatal, body, events in crash_everywhere(kinds):
+    async for fatal, body, events in crash_everywhere(kinds.split("-"), stride=stride):
         last = fatal
         assert events.count("step:signalled") == len(body.signals)
     assert last > 20

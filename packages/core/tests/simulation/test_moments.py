@@ -7,6 +7,8 @@ from stagewright_simulation.role import Role
 from stagewright_simulation.simulate import run_scenario
 
 SEEDS = 120
+TELLING = (2, 22, 43, 42, 29, 28, 1)
+"""Between them they come to all of it, as scenarios are generated now; what they miss is looked for in all seeds."""
 
 
 def test_every_moment_of_a_fault_comes_about(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,7 +20,7 @@ def test_every_moment_of_a_fault_comes_about(monkeypatch: pytest.MonkeyPatch) ->
         await reach(role, store, moment)
 
     monkeypatch.setattr(Role, "reach", seen)
-    for seed in range(SEEDS):
+    for seed in (*TELLING, *range(SEEDS)):
         run_scenario(generate(seed))
         if not any(missing.values()):
             return
