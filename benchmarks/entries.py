@@ -186,7 +186,9 @@ def _imports(sizes: Sizes) -> list[Entry]:
         "Celery": "celery.app",
         "Dramatiq": "dramatiq",
     }
+    call = "benchmarks.import_turns:import_time"
+    package = {"of": "stagewright", "alone": True}
     return [
-        Entry(name, "benchmarks.import_turns:import_time", "none", sizes.imports, {"of": module})
-        for name, module in names.items()
+        *(Entry(name, call, "none", sizes.imports, {"of": module}) for name, module in names.items()),
+        Entry("Stagewright, package", call, "none", sizes.imports, package),
     ]

@@ -145,7 +145,7 @@ def told_by_the_command(folder: Path, rows: str) -> dict[str, Any]:
 def test_the_command_measures_and_tells_it_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = told_by_the_command(tmp_path, "import")
     assert (tmp_path / "made" / "told.md").read_text(encoding="utf-8") == capsys.readouterr().out
-    assert [one["name"] for one in told["rows"][0]["entries"]] == ["Stagewright"]
+    assert [one["name"] for one in told["rows"][0]["entries"]] == ["Stagewright", "Stagewright, package"]
     assert {"postgresql", "sqlite", "load"} <= told["machine"].keys()
 
 

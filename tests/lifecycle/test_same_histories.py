@@ -150,7 +150,7 @@ def play_everywhere(request: pytest.FixtureRequest, sqlite_url: str) -> Iterator
 # The soak shrinks what it finds, which takes minutes.
 QUICK = settings(
     phases=[Phase.explicit, Phase.generate],
-    max_examples=4,
+    max_examples=5,
     derandomize=True,
     deadline=None,
     database=None,

@@ -96,7 +96,7 @@ async def test_an_idle_host_sends_one_statement_in_five_seconds_at_most(
 
 @pytest.mark.guarantee("hosts.idle-is-quiet")
 @pytest.mark.parametrize("url", ["postgres"], indirect=True)
-async def test_an_idle_minute_is_a_look_in_ten_seconds_and_one_for_what_nobody_serves(
+async def test_an_idle_minute_is_twelve_statements_at_most(
     sent: list[str], url: str, opened: Opened, eventually: Eventually, hurried: Hurried
 ) -> None:
     kernel = await opened(url, flow())
@@ -110,11 +110,9 @@ async def test_an_idle_minute_is_a_look_in_ten_seconds_and_one_for_what_nobody_s
             before = host.stats().orchestration_ticks
             await asyncio.sleep(60)
             ticks, statements = host.stats().orchestration_ticks - before, own_statements(sent)
-    looks = [text for text in statements if text != "SELECT 1"]
     assert 5 <= ticks <= 7
-    assert len(looks) <= ticks + 1, looks
-    # The others ask whether the listener's connection is alive.
-    assert len(statements) - len(looks) <= 7
+    # Beside the looks: whether the listener's connection is alive, and once what nobody serves.
+    assert len(statements) <= 12, statements
 
 
 @pytest.mark.guarantee("hosts.idle-is-quiet")
@@ -133,7 +131,7 @@ async def test_a_tick_with_nothing_to_do_is_one_statement(
         before = host.stats().orchestration_ticks
         await eventually(lambda: host.stats().orchestration_ticks >= before + 20)
         ticks, statements = host.stats().orchestration_ticks - before, own_statements(sent)
-    # A tick that was counted before may have sent its statement after; the listener asks once in ten seconds.
+    # A tick that was counted before may have sent its statement after; the listener asks once in fifteen seconds.
     assert len(statements) <= ticks + 2, statements
 
 

@@ -22,7 +22,7 @@ Opened = Callable[..., Awaitable[Kernel]]
 Eventually = Callable[..., Awaitable[None]]
 Effects = Callable[[], list[list[str]]]
 StartWorker = Callable[..., Any]
-# What a host does at a signal depends on no store.
+# A file has no server that could go on without the process; the kills over one are in the wide session.
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.parametrize(

@@ -14,13 +14,7 @@ import pytest_asyncio
 from stagewright import Kernel, Status
 from stagewright_persistence_sqlalchemy import Database
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.guarantee("steps.a-crash-repeats-one-execution-at-most"),
-    pytest.mark.parametrize(
-        "way", [pytest.param("sqlite", marks=pytest.mark.wide), "asyncpg"], indirect=True
-    ),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.guarantee("steps.a-crash-repeats-one-execution-at-most")]
 
 MakeKernel = Callable[..., Kernel]
 WORKER = Path(__file__).with_name("killed_steps_worker.py")

@@ -31,7 +31,7 @@ __all__ = ["Listener", "listener_of"]
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 _CONNECT_WITHIN: Final = 10.0
-_KEEP_ALIVE: Final = 10.0
+_KEEP_ALIVE: Final = 15.0
 _LOOK_EVERY: Final = 0.05
 _MOST_ROWS: Final = 64
 """More rows that count notifications aren't left for every look to add up."""
