@@ -58,12 +58,14 @@ class Telling:
 
     async def close(self) -> None:
         """Tell at once what is still to be told."""
-        task, self._sending = self._sending, None
-        if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
-            return
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await self._tell()
+        waiting, self._sending = self._sending, None
+        here = [task for task in self._tasks if task.get_loop() is asyncio.get_running_loop()]
+        if waiting in here:
+            waiting.cancel()
+        # Those beside it are telling already.
+        await asyncio.gather(*here, return_exceptions=True)
+        if waiting in here:
+            await self._tell()
 
     async def _send_soon(self) -> None:
         await asyncio.sleep(_APART)
