@@ -218,6 +218,7 @@ CAUGHT_BY: Final = {
         "DeliversOutside": "test_a_job_is_undone_with_its_transaction",
         "LeavesWhatIsSettled": "test_a_job_is_settled_and_replaced_together",
         "DropsWhatWaits": "test_what_ends_what_waits_and_what_begins_commit_together",
+        "GoesToTheFront": "test_jobs_are_in_the_order_in_which_they_came",
         "StandsBack": "test_the_last_of_several_jobs_for_a_stage_stays",
         "DeliversAtTheCommit": "test_it_can_be_settled_in_the_transaction_that_made_it",
         "SettlesForAnybody": "test_nothing_is_kept_of_who_lost_the_job_before",

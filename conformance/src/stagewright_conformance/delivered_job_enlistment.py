@@ -122,6 +122,28 @@ class DeliveredJobEnlistmentSuite(PersistenceSuite, JobTransportSuite):
         for each in taken:
             assert await transport.complete(each.job_id, each.fence) == "acknowledged"
 
+    @pytest.mark.parametrize("first", ["delivered", "waiting"])
+    @pytest.mark.parametrize("each", [1, 2])
+    async def test_jobs_are_in_the_order_in_which_they_came(
+        self, persistence: Persistence, transport: JobTransport, first: str, each: int
+    ) -> None:
+        """`enqueue_delivered`: a job that goes back to the queue is in its order: by priority, then by age."""
+        begun = [a_job("run", stage_id=f"begun-{number}") for number in range(each)]
+        left = [a_job("run", stage_id=f"left-{number}") for number in range(each)]
+        async with persistence.transaction() as tx:
+            enlisted = _enlisted(transport, tx)
+            if first == "waiting":
+                await enlisted.enqueue_parallel(left)
+            taken = await delivered(enlisted, *begun)
+            if first == "delivered":
+                await enlisted.enqueue_parallel(left)
+        for job in taken:
+            await transport.fail(job.job_id, "no", retry=True, fence=job.fence)
+        ordered = [*begun, *left] if first == "delivered" else [*left, *begun]
+        assert [job.job_id for job in await transport.dequeue(worker_id="w", limit=9)] == [
+            job.id for job in ordered
+        ]
+
     @pytest.mark.parametrize("others", [0, 2])
     async def test_a_job_is_settled_and_replaced_together(
         self, persistence: Persistence, transport: JobTransport, others: int

@@ -389,3 +389,20 @@ class SettlesForAnybody(InMemoryJobTransport):
 
 class TestSettlesForAnybody(TransportDoubles, DeliveredJobEnlistmentSuite):
     double = SettlesForAnybody
+
+
+class GoesToTheFront(InMemoryJobTransport):
+    """A job that comes back to the queue is before those that wait."""
+
+    async def enqueue_delivered(self, jobs: Sequence[NewJob], *, worker_id: str) -> list[DequeuedJob]:
+        taken = await super().enqueue_delivered(jobs, worker_id=worker_id)
+        async with self._statement("front") as tx:
+            for number, job in enumerate(jobs):
+                row = tx.get(self._database.jobs, (job.run_id, job.stage_id))
+                assert row is not None
+                tx.put(self._database.jobs, replace(row, position=number - len(jobs)))
+        return taken
+
+
+class TestGoesToTheFront(TransportDoubles, DeliveredJobEnlistmentSuite):
+    double = GoesToTheFront
