@@ -231,7 +231,8 @@ def test_a_store_without_runs_is_held_to_all_that_needs_no_common_database(
     conformance: Run, broken_adapter: dict[str, str], tmp_path: Path, beside: tuple[str, ...]
 ) -> None:
     url = "memory://" if beside else "apart://{folder}"
-    chosen = "(Step or JobQueueSuite or TransportEnlistment or FairClaim) and not Listing and not Paging"
+    suites = "Step or JobQueueSuite or TransportEnlistment or FairClaim or DeliveredJob"
+    chosen = f"({suites}) and not Listing and not Paging"
     arguments = (url, *beside, "--port=step_ledger", "--port=job_transport", "-k", chosen)
     done = conformance(*arguments, "--json=report.json", environment=broken_adapter)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -241,7 +242,12 @@ def test_a_store_without_runs_is_held_to_all_that_needs_no_common_database(
         assert (counts["passed"] > 20, counts["not_exercised"]) == (True, 0)
     left = {each["suite"]: each["reason"] for each in target["not_exercised"]}
     assert left["StepEnlistmentSuite"] == "the step_ledger is in another database than the persistence"
-    for suite in ("TransportEnlistmentSuite", "FairClaimSuite"):
+    for suite in (
+        "TransportEnlistmentSuite",
+        "FairClaimSuite",
+        "DeliveredJobSuite",
+        "DeliveredJobEnlistmentSuite",
+    ):
         assert left[suite] == "the job_transport is in another database than the persistence"
 
 

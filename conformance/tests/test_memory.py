@@ -37,6 +37,8 @@ from stagewright_conformance import (
     BorrowedSessionSuite,
     Capabilities,
     DefinitionSuite,
+    DeliveredJobEnlistmentSuite,
+    DeliveredJobSuite,
     EngineCrashSuite,
     EngineCrowdSuite,
     EngineSuite,
@@ -284,6 +286,14 @@ class TestJobGroups(InMemory, JobGroupSuite):
 
 
 class TestFairClaims(InMemory, FairClaimSuite):
+    pass
+
+
+class TestDeliveredJobs(InMemory, DeliveredJobSuite):
+    pass
+
+
+class TestDeliveredJobEnlistment(InMemory, DeliveredJobEnlistmentSuite):
     pass
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from stagewright_conformance.borrowed_sessions import BorrowedSessionSuite, CallersSession, OpenSession
     from stagewright_conformance.capabilities import Capabilities
     from stagewright_conformance.definitions import DefinitionSuite
+    from stagewright_conformance.delivered_job_enlistment import DeliveredJobEnlistmentSuite
+    from stagewright_conformance.delivered_jobs import DeliveredJobSuite
     from stagewright_conformance.deployments import Deployment, DeploymentSuite
     from stagewright_conformance.engine import EngineSuite
     from stagewright_conformance.engine_crashes import EngineCrashSuite
@@ -84,6 +86,8 @@ else:
         "CallersSession": "borrowed_sessions",
         "Capabilities": "capabilities",
         "DefinitionSuite": "definitions",
+        "DeliveredJobEnlistmentSuite": "delivered_job_enlistment",
+        "DeliveredJobSuite": "delivered_jobs",
         "Deployment": "deployments",
         "DeploymentSuite": "deployments",
         "ENGINE_SUITES": "port_suites",
@@ -179,6 +183,8 @@ __all__ = [
     "CallersSession",
     "Capabilities",
     "DefinitionSuite",
+    "DeliveredJobEnlistmentSuite",
+    "DeliveredJobSuite",
     "Deployment",
     "DeploymentSuite",
     "EngineCrashSuite",

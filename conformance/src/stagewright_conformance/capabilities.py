@@ -23,6 +23,7 @@ class Capabilities:
         priorities: The transport delivers higher priorities first.
         due_times: The transport keeps a job back until it is due.
         fairness: The transport is a `GroupsJobs`.
+        delivers_at_once: The transport is a `DeliversAtOnce`.
         serves_filter: The transport delivers only what the claimer serves.
         conditional_put: The blob store lets exactly one of several `if_absent` writers win.
         presigned_urls: The blob store is a `Presigner`.
@@ -38,6 +39,7 @@ class Capabilities:
     priorities: bool = True
     due_times: bool = True
     fairness: bool = True
+    delivers_at_once: bool = True
     serves_filter: bool = True
     conditional_put: bool = True
     presigned_urls: bool = True

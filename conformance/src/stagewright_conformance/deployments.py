@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from stagewright import Kernel, Workflow, WorkflowRegistry
-from stagewright.commands import ClaimJobs, FlushOutbox, ReapStuckRuns
+from stagewright.commands import ClaimJobs, ClaimPendingRuns, FlushOutbox, ReapStuckRuns
 from stagewright.hosting import HOST_DEFAULTS, HostSettings, run_job, run_maintenance_tick
 from stagewright.memory import (
     InMemoryBlobStore,
@@ -20,7 +20,7 @@ from stagewright.memory import (
 )
 from stagewright.plugins import AdapterSet
 from stagewright.ports import Clock
-from stagewright.records import KeyAcquired, RunRecord, StepRecord
+from stagewright.records import DequeuedJob, KeyAcquired, RunRecord, StepRecord
 from stagewright.status import TERMINAL_RUN_STATUSES, Status
 from stagewright.testing import CollectingEventSink, assert_consistent
 from stagewright_conformance.job_transport import PassTime
@@ -116,23 +116,30 @@ class Deployment:
         self.clock.advance(_STEP)
         await self.pass_time(self.lease_unit * 2)
 
-    async def work_off(self, kernel: Kernel, run_id: str, errand: Errand | None = None) -> RunRecord:
+    async def work_off(
+        self, kernel: Kernel, run_id: str, errand: Errand | None = None, *, goes_on: bool = False
+    ) -> RunRecord:
         """Do what workers and upkeep do, until a run has ended, its jobs too, and all events are delivered.
 
         Args:
             kernel: The only kernel that works meanwhile.
             run_id: The run.
             errand: What else is done meanwhile.
+            goes_on: Whether the worker takes what follows a stage together with its outcome, and the jobs of a run
+                together with its claim, where the transport can.
 
         Raises:
             AssertionError: If a part of the upkeep failed, or the run doesn't end.
         """
         for _ in range(_MOST_ROUNDS):
+            jobs: tuple[DequeuedJob, ...] = ()
+            if goes_on:
+                jobs = (await kernel.dispatch(ClaimPendingRuns("worker", max_jobs=8))).jobs
             report = await run_maintenance_tick(kernel, self.settings)
             assert report.failed_steps == (), "a part of the upkeep failed; its log says why"
-            jobs = (await kernel.dispatch(ClaimJobs("worker", limit=8))).jobs
+            jobs += (await kernel.dispatch(ClaimJobs("worker", limit=8))).jobs
             for result in await asyncio.gather(
-                *(run_job(kernel, job) for job in jobs), return_exceptions=True
+                *(_execute(kernel, job, goes_on=goes_on) for job in jobs), return_exceptions=True
             ):
                 if isinstance(result, BaseException):
                     raise result
@@ -241,6 +248,14 @@ class Deployment:
         stages = [(stage.stage_id, stage.status) for stage in await kernel.runs.stages(run_id)]
         jobs = await kernel.ports.job_transport.get_jobs_by_run(run_id)
         return f"{run and run.status}, stages {stages}, jobs {[(job.stage_id, job.status) for job in jobs]}"
+
+
+async def _execute(kernel: Kernel, job: DequeuedJob, *, goes_on: bool) -> None:
+    """Execute a job, and with `goes_on` whatever is handed over with its outcome."""
+    following: DequeuedJob | None = job
+    while following is not None:
+        result = await run_job(kernel, following, successor=(lambda: "worker") if goes_on else None)
+        following = result.next_job
 
 
 class DeploymentSuite(Suite):

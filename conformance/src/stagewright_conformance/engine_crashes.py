@@ -50,6 +50,19 @@ class EngineCrashSuite(DeploymentSuite):
                 soon = process.deeds[number * 7 % len(process.deeds)]
                 await live(deployment, kind(), [moment, soon])
 
+    @pytest.mark.guarantee("stores.engine-survives-any-call")
+    @pytest.mark.parametrize("kind", LIVES, ids=lambda kind: kind.__name__.lower())
+    async def test_processes_lost_while_they_hand_over_are_made_up_for(
+        self, deployment: Deployment, scale: Scale, kind: type[Life]
+    ) -> None:
+        """`DeliversAtOnce`: what is handed over comes with what was recorded before it, or not at all."""
+        (process,) = await live(deployment, kind(), [], goes_on=True)
+        for number, moment in enumerate(spread(process.deeds, scale.crashes)):
+            await live(deployment, kind(), [moment], goes_on=True)
+            if number % _SECOND_LOSS == 0:
+                soon = process.deeds[number * 7 % len(process.deeds)]
+                await live(deployment, kind(), [moment, soon], goes_on=True)
+
     async def test_what_a_worker_does_after_it_lost_its_lease_changes_nothing(
         self, deployment: Deployment, background: Background, scale: Scale
     ) -> None:
@@ -95,7 +108,9 @@ def spread(moments: Sequence[int], most: int) -> list[int]:
     return [ordered[number * len(ordered) // count] for number in range(count)]
 
 
-async def live(deployment: Deployment, life: Life, lost_at: Iterable[int]) -> tuple[Process, ...]:
+async def live(
+    deployment: Deployment, life: Life, lost_at: Iterable[int], *, goes_on: bool = False
+) -> tuple[Process, ...]:
     """Live a life in one process after the other, each but the last lost at a moment of its own.
 
     Returns:
@@ -111,7 +126,7 @@ async def live(deployment: Deployment, life: Life, lost_at: Iterable[int]) -> tu
             processes.append(process)
             kernel = deployment.kernel(life.workflow, handle=number, process=process)
             try:
-                await _go_on(deployment, life, kernel, recorded)
+                await _go_on(deployment, life, kernel, recorded, goes_on=goes_on)
             except (Exception, ProcessLost, BaseExceptionGroup):
                 if not process.is_lost:
                     raise
@@ -131,7 +146,9 @@ def _processes(lost_at: Iterable[int]) -> Iterator[Process]:
     yield Process()
 
 
-async def _go_on(deployment: Deployment, life: Life, kernel: Kernel, recorded: list[_Recorded]) -> None:
+async def _go_on(
+    deployment: Deployment, life: Life, kernel: Kernel, recorded: list[_Recorded], *, goes_on: bool
+) -> None:
     """Whatever is left to do of a life; the kernel's process may be lost meanwhile."""
     key = f"start {life.workflow_id}"
     if not life.run_id:
@@ -139,7 +156,7 @@ async def _go_on(deployment: Deployment, life: Life, kernel: Kernel, recorded: l
         life.run_id = (await kernel.dispatch(start)).run_id
     healthy = deployment.kernel(life.workflow, handle=1)
     if not life.is_over:
-        run = await deployment.work_off(kernel, life.run_id, life.errand)
+        run = await deployment.work_off(kernel, life.run_id, life.errand, goes_on=goes_on)
         assert (run.status, life.is_done) == (life.ends, True)
         if run.status is Status.COMPLETED:
             life.check(run.output)

@@ -77,9 +77,13 @@ async def _work(kernel: Kernel, run_ids: list[str]) -> None:
     """What a worker does, until these runs have ended."""
     left = list(run_ids)
     while left:
-        await kernel.dispatch(ClaimPendingRuns("worker", max_claims=2))
-        for job in (await kernel.dispatch(ClaimJobs("worker", limit=2))).jobs:
-            await run_job(kernel, job)
+        # Half of the runs and of the stages that follow are claimed, the others handed over where the transport can.
+        taken = (await kernel.dispatch(ClaimPendingRuns("worker", max_claims=2, max_jobs=1))).jobs
+        taken += (await kernel.dispatch(ClaimJobs("worker", limit=2))).jobs
+        for job in taken:
+            result = await run_job(kernel, job, successor=(lambda: "worker") if job is taken[0] else None)
+            if result.next_job is not None:
+                await run_job(kernel, result.next_job)
         await kernel.dispatch(FlushOutbox(5))
         run = await kernel.runs.get(left[0])
         if run is not None and run.status in TERMINAL_RUN_STATUSES:

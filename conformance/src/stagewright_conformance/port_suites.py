@@ -14,6 +14,8 @@ from stagewright_conformance.blob_store import (
 )
 from stagewright_conformance.borrowed_sessions import BorrowedSessionSuite
 from stagewright_conformance.definitions import DefinitionSuite
+from stagewright_conformance.delivered_job_enlistment import DeliveredJobEnlistmentSuite
+from stagewright_conformance.delivered_jobs import DeliveredJobSuite
 from stagewright_conformance.engine import EngineSuite
 from stagewright_conformance.engine_crashes import EngineCrashSuite
 from stagewright_conformance.engine_crowds import EngineCrowdSuite
@@ -107,8 +109,10 @@ JOB_TRANSPORT_SUITES: Final[Suites] = (
     JobGroupSuite,
     TransportEnlistmentSuite,
     FairClaimSuite,
+    DeliveredJobSuite,
+    DeliveredJobEnlistmentSuite,
 )
-"""The last two are for a transport in the persistence's database alone; another leaves them out."""
+"""The last four are for a transport in the persistence's database alone; another leaves them out."""
 
 BLOB_STORE_SUITES: Final[Suites] = (BlobSuite, BlobListingSuite, BlobStreamSuite)
 

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar, cast
 from stagewright.plugins import AdapterSet
 from stagewright.ports import (
     BlobStore,
+    DeliversAtOnce,
     Enlistable,
     EventSink,
     JobTransport,
@@ -34,7 +35,7 @@ _PORTS: Final[dict[str, type]] = {
 }
 _OPTIONAL: Final[dict[type, tuple[type, ...]]] = {
     Persistence: (RunReader, WorkNotifier, Enlistable),
-    JobTransport: (Enlistable,),
+    JobTransport: (Enlistable, DeliversAtOnce),
     StepLedger: (Enlistable,),
     BlobStore: (Enlistable,),
     RunReader: (Enlistable,),

@@ -26,6 +26,8 @@ from stagewright.ports import (
 from stagewright_conformance.blob_store import BlobDateSuite
 from stagewright_conformance.borrowed_sessions import OpenSession
 from stagewright_conformance.capabilities import Capabilities
+from stagewright_conformance.delivered_job_enlistment import DeliveredJobEnlistmentSuite
+from stagewright_conformance.delivered_jobs import DeliveredJobSuite
 from stagewright_conformance.enlistment import TransportEnlistmentSuite
 from stagewright_conformance.fair_claims import FairClaimSuite
 from stagewright_conformance.outlook import JobOutlookSuite, OutlookSuite
@@ -52,6 +54,13 @@ from stagewright_conformance.url_run import RUN
 __all__ = ["AtUrl"]
 
 P = TypeVar("P")
+
+_SUITES_OF_ONE_DATABASE: Final[Suites] = (
+    TransportEnlistmentSuite,
+    FairClaimSuite,
+    DeliveredJobSuite,
+    DeliveredJobEnlistmentSuite,
+)
 
 SUITES_OF_PORTS: Final[Mapping[str, Suites]] = {
     "persistence": PERSISTENCE_SUITES,
@@ -162,7 +171,7 @@ class AtUrl:
     def transport(self, opened: OpenedPlace, request: pytest.FixtureRequest) -> JobTransport:
         """The job transport."""
         found = _served(opened.beside(self.port).job_transport, "job_transport")
-        if _is_test_of(request, TransportEnlistmentSuite, FairClaimSuite):
+        if _is_test_of(request, *_SUITES_OF_ONE_DATABASE):
             _require_enlisting(found, opened, self.port)
         return found
 

@@ -109,3 +109,22 @@ async def test_leases_of_hosts_with_different_clocks_are_judged_by_one(
     assert await right.depth() == 1
     assert len((await wrong.release_stale(timedelta(0))).released) == 1
     assert [job.id for job in await right.get_jobs_by_run("r")] == [first.job_id, second.job_id]
+
+
+@pytest.mark.parametrize("way", ["asyncpg", "psycopg", "mariadb"], indirect=True)
+@pytest.mark.guarantee("sql.leases-by-the-databases-clock")
+async def test_a_lease_that_begins_without_a_claim_is_judged_by_the_same_clock(
+    wrong: SqlAlchemyJobTransport, database: Database
+) -> None:
+    right, near = SqlAlchemyJobTransport(database), timedelta(seconds=20)
+    job = NewJob(id="job", run_id="r", workflow_id="w", stage_id="s")
+    (taken,) = await wrong.enqueue_delivered([job], worker_id="wrong")
+    (kept,) = await right.get_jobs_by_run("r")
+    assert kept.locked_at is not None
+    assert abs(kept.locked_at - datetime.now(UTC)) < near
+    # The fence is what the host takes for the database's time, and is compared alone.
+    assert taken.fence.started_at == kept.started_at
+    for transport in (right, wrong):
+        assert (await transport.release_stale(near)).released == ()
+    assert await right.touch(taken.job_id, taken.fence)
+    assert await right.complete(taken.job_id, taken.fence) == "acknowledged"

@@ -24,6 +24,8 @@ from stagewright_conformance import (
     CallersSession,
     Capabilities,
     DefinitionSuite,
+    DeliveredJobEnlistmentSuite,
+    DeliveredJobSuite,
     EngineCrashSuite,
     EngineCrowdSuite,
     EngineSuite,
@@ -385,6 +387,10 @@ class TestFairClaims(OnDatabase, FairClaimSuite):
     pass
 
 
+class TestDeliveredJobs(OnDatabase, DeliveredJobSuite, DeliveredJobEnlistmentSuite):
+    pass
+
+
 class TestTransportEnlistment(OnDatabase, TransportEnlistmentSuite):
     pass
 
@@ -396,11 +402,7 @@ class TestWakeUps(OnDatabase, WakeUpSuite):
         return SqlAlchemyPersistence(database_of_another_process)
 
 
-class TestOutlook(OnDatabase, OutlookSuite):
-    pass
-
-
-class TestJobOutlook(OnDatabase, JobOutlookSuite):
+class TestOutlook(OnDatabase, OutlookSuite, JobOutlookSuite):
     pass
 
 
@@ -416,11 +418,7 @@ class TestPaging(OnDatabase, PagingSuite):
     pass
 
 
-class TestStepPaging(OnDatabase, StepPagingSuite):
-    pass
-
-
-class TestStepListing(OnDatabase, StepListingSuite):
+class TestStepListing(OnDatabase, StepListingSuite, StepPagingSuite):
     pass
 
 

@@ -1,8 +1,9 @@
 """What a run costs: statements and commits, as the driver sends them.
 
-Counted from `CreateRun` until the run is COMPLETED, with claims and executions one by one, after one run that has
-warmed up what is kept: compiled texts, the stored definition. BEGIN, COMMIT and the three savepoint statements are
-counted apart. A commit is a COMMIT, or a statement outside of a transaction that writes.
+Counted from `CreateRun` until the run is COMPLETED, with claims and executions one by one, or with jobs that are handed
+over and no claim but that of the run; after one run that has warmed up what is kept: compiled texts, the stored
+definition. BEGIN, COMMIT and the three savepoint statements are counted apart. A commit is a COMMIT, or a statement
+outside of a transaction that writes.
 """
 
 import asyncio
@@ -20,19 +21,25 @@ from stagewright.commands import (
     ClaimJobs,
     ClaimPendingRuns,
     CreateRun,
+    ExecuteJob,
     FlushOutbox,
     HeartbeatJob,
+    JobRef,
     PollSuspendedStages,
     ReapStaleLeases,
     ReapStuckRuns,
 )
 from stagewright.hosting.job_runner import run_job
+from stagewright.records import DequeuedJob
 from stagewright_persistence_sqlalchemy import Database
 
 T = TypeVar("T")
 MOST_COMMITS = 8
 MOST_STATEMENTS = 16
 MOST_SAVEPOINT_STATEMENTS = 0
+HANDED_OVER_COMMITS = 5
+HANDED_OVER_STATEMENTS = 6
+HANDED_OVER_ROUND_TRIPS = 8
 BUDGETS = {
     "create": (1, 1),
     "claim runs": (4, 1),
@@ -134,6 +141,25 @@ async def _run_to_its_end(kernel: Kernel) -> str:
     return created.run_id
 
 
+async def _handed_over_to_its_end(kernel: Kernel) -> str:
+    created = await kernel.dispatch(CreateRun("flow", {"amount": 1}))
+    claimed = await kernel.dispatch(ClaimPendingRuns("worker", max_claims=1, max_jobs=1))
+    job: DequeuedJob | None = claimed.jobs[0]
+    while job is not None:
+        command = ExecuteJob(
+            run_id=job.run_id,
+            workflow_id=job.workflow_id,
+            stage_id=job.stage_id,
+            job=JobRef(job.job_id, job.fence),
+            loaded=job.loaded,
+            wakes_hosts=False,
+            successor=lambda: "worker",
+        )
+        job = (await kernel.dispatch(command)).next_job
+    await asyncio.sleep(0.01)
+    return created.run_id
+
+
 @pytest.fixture
 def way() -> str:
     return "asyncpg"
@@ -159,6 +185,30 @@ async def test_a_three_stage_run_stays_within_its_budget(
     assert (run.status, run.output) == (Status.COMPLETED, {"amount": 4})
     assert cost.commits <= MOST_COMMITS, cost.shown()
     assert len(cost.statements) <= MOST_STATEMENTS, cost.shown()
+    assert len(cost.of_savepoints) <= MOST_SAVEPOINT_STATEMENTS, cost.shown()
+
+
+@pytest.mark.guarantee("sql.handed-over-runs-five-commits")
+async def test_a_three_stage_run_whose_jobs_are_handed_over_stays_within_its_budget(
+    url: str,
+    open_database: Callable[..., Database],
+    make_tables: Callable[[Database], Awaitable[None]],
+    make_kernel: Callable[..., Kernel],
+) -> None:
+    database = open_database(url, pool_size=1)
+    sent = _count(database)
+    await make_tables(database)
+    kernel = make_kernel(database, _flow())
+    await _handed_over_to_its_end(kernel)
+    sent.texts.clear()
+    run_id = await _handed_over_to_its_end(kernel)
+    cost = Sent(sent.texts.copy())
+    run = await kernel.runs.get(run_id)
+    assert run is not None
+    assert (run.status, run.output) == (Status.COMPLETED, {"amount": 4})
+    assert cost.commits <= HANDED_OVER_COMMITS, cost.shown()
+    assert len(cost.statements) <= HANDED_OVER_STATEMENTS, cost.shown()
+    assert cost.round_trips <= HANDED_OVER_ROUND_TRIPS, cost.shown()
     assert len(cost.of_savepoints) <= MOST_SAVEPOINT_STATEMENTS, cost.shown()
 
 

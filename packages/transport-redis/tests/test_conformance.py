@@ -11,6 +11,8 @@ from stagewright.plugins import AdapterOptions, AdapterSet, discover_plugins
 from stagewright.ports import JobTransport
 from stagewright_conformance import (
     JOB_TRANSPORT_SUITES,
+    DeliveredJobEnlistmentSuite,
+    DeliveredJobSuite,
     EngineCrashSuite,
     EngineCrowdSuite,
     EngineSuite,
@@ -184,4 +186,10 @@ def test_the_suite_runs_on_every_target_that_the_plugin_names() -> None:
 
 def test_no_suite_is_left_out_but_those_of_transactions() -> None:
     left_out = suites_left_out(globals(), JOB_TRANSPORT_SUITES)
-    assert left_out == [TransportEnlistmentSuite.__name__, FairClaimSuite.__name__]
+    of_one_database = (
+        TransportEnlistmentSuite,
+        FairClaimSuite,
+        DeliveredJobSuite,
+        DeliveredJobEnlistmentSuite,
+    )
+    assert left_out == [suite.__name__ for suite in of_one_database]

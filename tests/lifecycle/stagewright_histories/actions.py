@@ -36,6 +36,7 @@ __all__ = [
     "Signal",
     "StageSpec",
     "StepSpec",
+    "Take",
     "Tick",
     "Transition",
     "Work",
@@ -111,9 +112,13 @@ class ClaimRuns:
 
 @dataclass(frozen=True)
 class Work:
-    """Claim runs and jobs and execute them, one after the other, at most so often."""
+    """Claim runs and jobs and execute them, one after the other, at most so often.
+
+    With `goes_on` jobs are handed over with the claim of their run, and with the outcome of the stage before.
+    """
 
     times: int = 3
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,11 +130,23 @@ class Hold:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Take:
+    """Set runs going and take up to so many of their jobs with them, without executing them yet."""
+
+    worker: str
+    limit: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExecuteHeld:
-    """Execute a job that was taken before, perhaps long before; with `keeps` it may be executed again."""
+    """Execute a job that was taken before, perhaps long before; with `keeps` it may be executed again.
+
+    With `goes_on` what follows is taken, too, without executing it yet.
+    """
 
     job: int = 0
     keeps: bool = False
+    goes_on: bool = False
     key: str | None = None
 
 
@@ -261,6 +278,7 @@ Action: TypeAlias = (
     | ClaimRuns
     | Work
     | Hold
+    | Take
     | ExecuteHeld
     | ExecuteUnasked
     | Beat

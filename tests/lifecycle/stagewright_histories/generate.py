@@ -31,6 +31,7 @@ from stagewright_histories.actions import (
     Signal,
     StageSpec,
     StepSpec,
+    Take,
     Tick,
     Transition,
     Work,
@@ -84,10 +85,11 @@ _CREATE = st.builds(
     key=_KEYS,
     annotations=st.none() | st.dictionaries(st.sampled_from(("x", "y")), _VALUES, max_size=2),
 )
-_WORK = st.builds(Work, st.sampled_from((1, 3, 8)))
+_WORK = st.builds(Work, st.sampled_from((1, 3, 8)), st.booleans())
 _PASS = st.builds(Pass, _SECONDS)
 _HOLD = st.builds(Hold, worker=st.sampled_from(("w1", "w2")), limit=_FEW)
-_EXECUTE_HELD = st.builds(ExecuteHeld, job=_FEW, keeps=st.booleans(), key=_KEYS)
+_TAKE = st.builds(Take, worker=st.sampled_from(("w1", "w2")), limit=_FEW)
+_EXECUTE_HELD = st.builds(ExecuteHeld, job=_FEW, keeps=st.booleans(), goes_on=st.booleans(), key=_KEYS)
 _POLL = st.builds(Poll, _FEW)
 _REAP_LEASES = st.builds(ReapLeases, after=_SECONDS, absolute=st.none() | _SECONDS)
 _CANCEL = st.builds(Cancel, _RUNS)
@@ -114,6 +116,7 @@ _SINGLE: SearchStrategy[Action] = st.one_of(
     _PASS,
     _TICK,
     _HOLD,
+    _TAKE,
     _EXECUTE_HELD,
     _POLL,
     _REAP_LEASES,
@@ -159,6 +162,7 @@ _PHRASES: SearchStrategy[tuple[Action, ...]] = st.one_of(
         _REAP_LEASES,
         _EXECUTE_HELD,
     ),
+    st.tuples(_CREATE, _TAKE, _EXECUTE_HELD, _PASS, _REAP_LEASES, _EXECUTE_HELD, _WORK),
     st.tuples(_TICK, _HOLD, st.just(Pass(100)), _TICK, _EXECUTE_HELD, _WORK),
     st.tuples(_CREATE, st.just(ClaimRuns(3)), _HOLD, _CANCEL, _EXECUTE_HELD),
     st.tuples(_WORK, _CANCEL, _REDRIVE, _WORK),

@@ -15,6 +15,7 @@ from stagewright.commands import (
     ClaimPendingRuns,
     CreateRun,
     ExecuteJob,
+    ExecuteJobResult,
     FlushOutbox,
     FromStage,
     HeartbeatJob,
@@ -145,6 +146,7 @@ class World:
             actions.ClaimRuns: lambda do: self._dispatch(ClaimPendingRuns("operator", max_claims=do.limit)),
             actions.Work: self._work,
             actions.Hold: self._hold,
+            actions.Take: self._take,
             actions.ExecuteHeld: self._execute_held,
             actions.ExecuteUnasked: self._execute_unasked,
             actions.Beat: self._beat,
@@ -206,13 +208,30 @@ class World:
 
     async def _work(self, do: actions.Work) -> object:
         done: list[object] = []
+        following: list[DequeuedJob] = []
         for _ in range(do.times):
-            done.append(await self._dispatch(ClaimPendingRuns("worker", max_claims=1)))
-            jobs = (await self._dispatch(ClaimJobs("worker"))).jobs
-            if not jobs:
+            if not following:
+                claimed = await self._dispatch(
+                    ClaimPendingRuns("worker", max_claims=1, max_jobs=int(do.goes_on))
+                )
+                done.append(claimed)
+                following = [*claimed.jobs] or [*(await self._dispatch(ClaimJobs("worker"))).jobs]
+            if not following:
                 break
-            done.extend((jobs[0], await run_job(self.kernel, jobs[0])))
+            job = following.pop()
+            result = await self._run_job(job, goes_on=do.goes_on)
+            done.extend((job, result))
+            following = [] if result.next_job is None else [result.next_job]
+        self._held.extend(following)
         return done
+
+    async def _run_job(self, job: DequeuedJob, *, goes_on: bool) -> ExecuteJobResult:
+        return await run_job(self.kernel, job, successor=(lambda: "worker") if goes_on else None)
+
+    async def _take(self, do: actions.Take) -> object:
+        claimed = await self._dispatch(ClaimPendingRuns(do.worker, max_claims=do.limit, max_jobs=do.limit))
+        self._held.extend(claimed.jobs)
+        return claimed
 
     async def _hold(self, do: actions.Hold) -> object:
         claimed = await self._dispatch(ClaimJobs(do.worker, limit=do.limit))
@@ -225,7 +244,10 @@ class World:
         number = do.job % len(self._held)
         job = self._held[number] if do.keeps else self._held.pop(number)
         if do.key is None:
-            return await run_job(self.kernel, job)
+            result = await self._run_job(job, goes_on=do.goes_on)
+            if result.next_job is not None:
+                self._held.append(result.next_job)
+            return result
         return await self._dispatch(
             ExecuteJob(
                 job.run_id,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import ARRAY, CTE, ColumnElement, Executable, Text, bindparam, func, null, or_, select
+from sqlalchemy import ARRAY, CTE, ColumnElement, Executable, Text, bindparam, case, func, null, select
 
 from stagewright.errors import RecordNotFoundError, StaleVersionError, SupersededError
 from stagewright.status import Status
@@ -65,7 +65,7 @@ class _Update:
 @dataclass(frozen=True, slots=True)
 class _Enqueue:
     columns: tuple[str, ...]
-    delivered: bool = False
+    delivers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +147,9 @@ def _writes(pending: PendingWrites) -> Iterable[tuple[Write, Rows]]:
     if pending.acknowledgements:
         yield _Acknowledge(), list(pending.acknowledgements.values())
     if pending.enqueued:
-        for delivered in (False, True):
-            jobs = [
-                job for job in pending.enqueued.values() if (job["status"] == Status.RUNNING) is delivered
-            ]
-            if jobs:
-                yield _Enqueue(tuple(jobs[0]), delivered), jobs
+        jobs = list(pending.enqueued.values())
+        # One statement for both kinds: between two in one, nothing says whose jobs come first in the queue.
+        yield _Enqueue(tuple(jobs[0]), any(job["status"] == Status.RUNNING for job in jobs)), jobs
 
 
 async def _send_composed(
@@ -246,13 +243,11 @@ def _is_of_runs(write: Write) -> bool:
 
 def _replaced(tables: Tables, shape: tuple[tuple[Write, bool], ...]) -> ColumnElement[bool] | None:
     """Whether a job gives its place to one that the same statement enqueues; None where it enqueues none."""
-    columns = column_types_of(tables.jobs, ("run_id", "stage_id"))
-    places = [
-        is_place_of(tables, columns, f"w{number}_", is_single=is_single)
-        for number, (write, is_single) in enumerate(shape)
-        if isinstance(write, _Enqueue)
-    ]
-    return or_(*places) if places else None
+    for number, (write, is_single) in enumerate(shape):
+        if isinstance(write, _Enqueue):
+            columns = column_types_of(tables.jobs, ("run_id", "stage_id"))
+            return is_place_of(tables, columns, f"w{number}_", is_single=is_single)
+    return None
 
 
 async def _send_one_by_one(
@@ -293,10 +288,12 @@ def _statement(
             return update_rows(tables.by_name[name], columns, source)
         case _Acknowledge():
             return updating_along(acknowledge_jobs(tables, kind, source), "uq_job_queue_id")
-        case _Enqueue(columns, delivered):
-            if delivered:
+        case _Enqueue(columns, delivers):
+            if delivers:
                 # A lease that begins is stamped by the clock that it ends by.
-                source = {**source, "locked_at": kind.now(source["locked_at"])}
+                given = source["locked_at"]
+                begun = case((source["status"] == Status.RUNNING, kind.now(given)), else_=given)
+                source = {**source, "locked_at": begun}
             return enqueue_jobs(tables, kind, columns, source, rows)
 
 

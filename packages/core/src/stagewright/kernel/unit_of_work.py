@@ -240,12 +240,13 @@ class UnitOfWork:
         collected = self._collected
         self._spill_payloads()
         left = [*collected.after_commit, *collected.sweeps]
+        if collected.handed_over:
+            # First, for a job that loses its worker then keeps its place before its siblings.
+            self.delivered = await self._deliver()
         if collected.jobs and self.jobs is not None:
             await self.jobs.enqueue_parallel([wanted.job for wanted in collected.jobs])
         elif collected.jobs:
             left += self._enqueue_by_run()
-        if collected.handed_over:
-            self.delivered = await self._deliver()
         if collected.resumed and self.jobs is not None:
             for wanted in await claimable(self.jobs, collected.resumed):
                 patch = StagePatch(updated_at=self.now, job_enqueued_at=self.now)

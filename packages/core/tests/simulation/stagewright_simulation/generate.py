@@ -26,7 +26,8 @@ _WORKER_MOMENTS: Final = (
     "append_annotations", "append_logs", "enqueue_parallel", "complete", "suspend", "fail", "touch", "wait_for_work",
     "step_ledger.claim", "step_ledger.compare_and_set", "step_ledger.list", "step_ledger.get",
     "blob_store.put", "blob_store.get", "get_stage", "get_run_status", "update_run", "get_signal",
-    "delete_signal", "lock_runs", "get_jobs_by_run", "create_stage", "defer",
+    "delete_signal", "lock_runs", "get_jobs_by_run", "create_stage", "defer", "enqueue_delivered",
+    "claim_pending_runs",
 )  # fmt: skip
 _UPKEEP_MOMENTS: Final = (
     "begin", "commit", "committed", "claim_pending_runs", "release_stale", "expire_runaway", "get_suspended_stages",
@@ -103,6 +104,7 @@ class _Generator:
             jobs_apart=self._maybe(0.35),
             steps_apart=self._maybe(0.25),
             is_deaf=self._maybe(0.2),
+            goes_on=self._pick((0.0, 0.5, 0.9, 1.0)),
         )
 
     # Workflows

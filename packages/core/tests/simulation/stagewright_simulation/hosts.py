@@ -5,8 +5,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
-from stagewright.commands import ClaimJobs, FlushOutbox
-from stagewright.hosting import HOST_DEFAULTS, HostSettings, execute_job_with_heartbeat, run_maintenance_tick
+from stagewright.commands import ClaimJobs, ClaimPendingRuns, FlushOutbox
+from stagewright.hosting import HOST_DEFAULTS, HostSettings, run_maintenance_tick
+from stagewright.hosting.job_execution import JobExecution
+from stagewright.hosting.job_heartbeat import run_with_heartbeat
 from stagewright.hosting.maintenance import ALL_STEPS, TickReport, UpkeepStep
 from stagewright.kernel import Kernel
 from stagewright.records import DequeuedJob
@@ -42,6 +44,9 @@ async def work(role: Role) -> None:
             for job in _delivered_besides(role):
                 _begin(role, kernel, job, running)
             free = role.world.scenario.topology.concurrency - len(running)
+            for job in await _set_going(role, kernel, free):
+                _begin(role, kernel, job, running)
+                free -= 1
             for job in await _claimed(role, kernel, free):
                 _begin(role, kernel, job, running)
                 free -= 1
@@ -97,13 +102,43 @@ def _begin(role: Role, kernel: Kernel, job: DequeuedJob, running: dict[asyncio.T
 
 
 async def _execute(role: Role, kernel: Kernel, job: DequeuedJob) -> None:
+    """Execute a job, and whatever is handed over with its outcome."""
+    following: DequeuedJob | None = job
+    while following is not None:
+        following = await _executed(role, kernel, following)
+        if following is not None:
+            _note_taken(role, following)
+
+
+async def _executed(role: Role, kernel: Kernel, job: DequeuedJob) -> DequeuedJob | None:
+    settings = host_settings(role)
+
+    def successor(execution: JobExecution) -> str | None:
+        return role.worker_id if role.goes_on() else None
+
+    execution = JobExecution(kernel, job, abort_grace=settings.abort_grace, successor=successor)
     try:
-        result = await execute_job_with_heartbeat(kernel, job, host_settings(role))
+        result = await run_with_heartbeat(kernel, execution, settings.job_heartbeat_interval.total_seconds())
     except Exception as error:
         role.note(error, f"executing {job.stage_id} of {job.run_id}")
-        return
+        return None
     ghost = f", a ghost ({result.ghost_reason}): {result.error}" if result.ghost else ""
     role.world.history.tell(role.worker_id, f"{job.stage_id} of {job.run_id} ended: {result.outcome}{ghost}")
+    return result.next_job
+
+
+async def _set_going(role: Role, kernel: Kernel, limit: int) -> tuple[DequeuedJob, ...]:
+    """Set runs going sometimes, as the upkeep does always, and take as many of their jobs as there are places."""
+    if limit <= 0 or not role.goes_on():
+        return ()
+    try:
+        jobs = (await kernel.dispatch(ClaimPendingRuns(role.worker_id, max_claims=2, max_jobs=limit))).jobs
+    except Exception as error:
+        role.note(error, "setting runs going")
+        return ()
+    for job in jobs:
+        _note_taken(role, job)
+    return jobs
 
 
 async def _claimed(role: Role, kernel: Kernel, limit: int) -> tuple[DequeuedJob, ...]:
@@ -115,15 +150,19 @@ async def _claimed(role: Role, kernel: Kernel, limit: int) -> tuple[DequeuedJob,
         role.note(error, "claiming jobs")
         return ()
     for job in jobs:
-        role.claimed += 1
-        again = role.deliveries.pop(role.claimed, None)
-        role.world.history.tell(
-            role.worker_id, f"has {job.stage_id} of {job.run_id}, delivery {job.fence.deliveries}"
-        )
-        if again is not None:
-            due = role.world.loop.time() + again.delay
-            role.world.roles[again.to].inbox.append((due, job))
+        _note_taken(role, job)
     return jobs
+
+
+def _note_taken(role: Role, job: DequeuedJob) -> None:
+    role.claimed += 1
+    again = role.deliveries.pop(role.claimed, None)
+    role.world.history.tell(
+        role.worker_id, f"has {job.stage_id} of {job.run_id}, delivery {job.fence.deliveries}"
+    )
+    if again is not None:
+        due = role.world.loop.time() + again.delay
+        role.world.roles[again.to].inbox.append((due, job))
 
 
 def _delivered_besides(role: Role) -> list[DequeuedJob]:

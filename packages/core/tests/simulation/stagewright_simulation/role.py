@@ -35,7 +35,7 @@ class Role:
         incarnation: How often it was started.
         actor: It itself, while it is alive.
         inbox: Jobs that are delivered to it besides those that it claims, and when.
-        claimed: How many jobs it has claimed.
+        claimed: How many jobs it has claimed, or was handed.
         progress: What it wants to remember over its incarnations.
         is_done: Set once it has nothing left to do, where it says so.
         ids: Where this incarnation has its ids from.
@@ -65,6 +65,7 @@ class Role:
         self.plan = FaultPlan(faults)
         self.deliveries = {fault.nth: fault for fault in deliveries}
         self.rng = random.Random(f"{world.scenario.seed} {name}")
+        self._choices = random.Random(f"{world.scenario.seed} {name} goes on")
         self._main_of = main
         self._main: asyncio.Task[Any] | None = None
 
@@ -76,6 +77,11 @@ class Role:
     def kernel(self, version: int | None = None) -> Kernel:
         """A kernel of this incarnation."""
         return self.world.make_kernel(self, self.version if version is None else version)
+
+    def goes_on(self) -> bool:
+        """Whether it takes what follows at once, this time."""
+        share = self.world.scenario.topology.goes_on
+        return share > 0 and self._choices.random() < share
 
     def note(self, error: BaseException, doing: str) -> None:
         """Say that something failed; what no store or process could be blamed for is a broken promise."""

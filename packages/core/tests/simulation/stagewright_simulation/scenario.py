@@ -138,6 +138,8 @@ class Topology:
         jobs_apart: Whether jobs are kept in a database of their own.
         steps_apart: Whether steps are.
         is_deaf: Whether workers hear nothing of notifications.
+        goes_on: How often a worker takes what follows a stage at once, and of runs that it sets going as much as it has
+            places for, from 0 to 1.
     """
 
     workers: int = 2
@@ -148,6 +150,7 @@ class Topology:
     jobs_apart: bool = False
     steps_apart: bool = False
     is_deaf: bool = False
+    goes_on: float = 0.0
 
     @property
     def roles(self) -> tuple[str, ...]:

@@ -114,8 +114,9 @@ class ExecuteJob(Command[ExecuteJobResult]):
             itself tells others of what it leaves (`WorkNotifier.notify("jobs")`), may spare them that.
         successor: Asked when the outcome of a completed stage is recorded: the id of the worker that takes the first
             job of what follows at once, as `next_job` of the result, ahead of jobs that wait; or None. It may not wait
-            for anything. Nobody is asked where the transport can't do it, with an `idempotency_key`, or without a
-            `job`. Leave it out of a dict.
+            for anything, and is asked again where the transaction is tried again. Nobody is asked with an
+            `idempotency_key` or without a `job`, and nothing is handed over where the transport can't do it or where
+            nothing follows. Leave it out of a dict.
 
     Raises:
         RunNotFoundError: If there is no such run.
@@ -340,7 +341,7 @@ async def _record(
     async def work(unit: UnitOfWork, *, advances: bool) -> ExecuteJobResult:
         if not command.wakes_hosts:
             unit.leave_waking_to_caller()
-        _hand_over(command, keyed, unit)
+        _hand_over(command, outcome, keyed, unit)
         expected = known.pop() if known else None
         recorded = await record_outcome(
             unit, execution, outcome, stored, advances=advances, expected=expected
@@ -364,9 +365,13 @@ async def _record(
         return await _overtaken(ports, execution.run_id, execution.job, overtaken)
 
 
-def _hand_over(command: ExecuteJob, keyed: KeyedCommand | None, unit: UnitOfWork) -> None:
+def _hand_over(
+    command: ExecuteJob, outcome: ActivityOutcome, keyed: KeyedCommand | None, unit: UnitOfWork
+) -> None:
     """Give what follows to the worker that wants it; a result that is kept would give a job twice."""
     if command.successor is None or command.job is None or keyed is not None:
+        return
+    if not isinstance(outcome.ending, BodyReturned):
         return
     worker_id = command.successor()
     if worker_id is not None:

@@ -25,6 +25,20 @@ MUTANTS: Final[dict[str, tuple[Patch, ...]]] = {
             "            for work in self._enqueue_by_run():\n                await work()\n",
         ),
     ),
+    "what is handed over is committed by itself": (
+        Patch(
+            "stagewright.kernel.unit_of_work",
+            "cast(DeliversAtOnce, self.jobs)",
+            "cast(DeliversAtOnce, self.ports.job_transport)",
+        ),
+    ),
+    "what is handed over has no lease": (
+        Patch(
+            "stagewright.memory.job_transport",
+            "                tx.put(table, replace(row, record=record))\n",
+            "                tx.put(table, replace(row, record=replace(record, locked_at=None)))\n",
+        ),
+    ),
     "a superseded acknowledgement is overlooked": (
         Patch(
             "stagewright.kernel.procedures.settle_job",

@@ -26,8 +26,9 @@ MUTANTS: Final[dict[str, tuple[Patch, ...]]] = {
     "the output of whoever came first is removed": (
         Patch(
             "stagewright.kernel.commands.job_execute",
-            "        result = _flat(recorded, outcome)\n",
-            "        result = _flat(recorded, outcome)\n        await discard_output(ports, stored)\n",
+            "        result = replace(_flat(recorded, outcome), leaves_jobs=unit.leaves_jobs)\n",
+            "        result = replace(_flat(recorded, outcome), leaves_jobs=unit.leaves_jobs)\n"
+            "        await discard_output(ports, stored)\n",
         ),
     ),
     "a lock holds nobody back": (
