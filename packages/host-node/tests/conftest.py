@@ -142,6 +142,7 @@ def sent() -> Any:
 
 WORKFLOWS = """
 import asyncio
+import gc
 import os
 import sys
 import time
@@ -164,6 +165,11 @@ def note(line: str) -> None:
 @stage("large")
 async def large(ctx: StageContext[float]) -> str:
     return "x" * int(ctx.input)
+
+
+@stage("frozen")
+async def frozen(ctx: StageContext[float]) -> int:
+    return gc.get_freeze_count()
 
 
 @stage("sleep")
@@ -220,9 +226,8 @@ async def quit(ctx: StageContext[float]) -> None:
         tasks.create_task(leave())
 
 
-flows = [
-    define_workflow(one.id, input=float).pipe(one).build() for one in (sleep, large, block, thread, late, stall, quit)
-]
+stages = (sleep, large, frozen, block, thread, late, stall, quit)
+flows = [define_workflow(one.id, input=float).pipe(one).build() for one in stages]
 """
 
 

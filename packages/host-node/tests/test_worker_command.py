@@ -312,6 +312,20 @@ async def test_a_worker_keeps_large_values_where_it_is_told_to(
     assert [key.split("/")[2] async for key in blobs.list("")] == [run_id]
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+async def test_what_a_worker_has_made_before_it_works_is_no_garbage(
+    url: str, opened: Opened, flow_list: list[Workflow], worker: StartWorker, eventually: Eventually
+) -> None:
+    kernel = await opened(url, *flow_list)
+    [run_id] = await create(kernel, "frozen", 1)
+    worker(url)
+    await eventually(lambda: all_ended(kernel, [run_id]))
+    run = await kernel.runs.get(run_id)
+    assert run is not None
+    assert isinstance(run.output, int)
+    assert run.output > 10_000
+
+
 @pytest.mark.guarantee("hosts.settings-by-precedence")
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_a_flag_beats_the_environment_which_beats_the_project(

@@ -1,6 +1,7 @@
 """`stagewright worker`: a process that works on runs until it is told to stop."""
 
 import asyncio
+import gc
 import logging
 from typing import Final, TypedDict
 
@@ -207,6 +208,9 @@ class _Work:
         )
         async with opening as kernel:
             host = NodeHost.with_settings(kernel, self._options)
+            # All that was imported and opened lasts as long as the process; whoever looks for garbage passes it by.
+            gc.collect()
+            gc.freeze()
             await host.run(signals=self._signals)
             # A store's client may still wait for a server that hangs, for longer than whoever stops this worker does.
             ExitDeadline(_LAST_CLEAN_UP, 0).arm()

@@ -208,6 +208,7 @@ def _refusal(
 
 
 def _new_row(event: NewEvent, sequence: int) -> dict[str, Any]:
+    """The row of a new event; columns that are left out are NULL until something happens to it."""
     return {
         "id": event.id,
         "run_id": event.run_id,
@@ -217,13 +218,6 @@ def _new_row(event: NewEvent, sequence: int) -> dict[str, Any]:
         "causation_id": event.causation_id,
         "occurred_at": event.occurred_at,
         "pending": True,
-        "published_at": None,
         "retry_count": 0,
-        "retry_at": None,
-        "last_error": None,
-        "last_error_at": None,
         "delivered_to": [],
-        "dead_lettered_at": None,
-        "claim_token": None,
-        "claimed_until": None,
     }

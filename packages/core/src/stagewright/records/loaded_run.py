@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-from stagewright.records.copies import detached
 from stagewright.records.run import RunRecord
 from stagewright.records.stage import StoredStage
 
@@ -31,7 +30,3 @@ class LoadedRun:
         """The same with this record in the place of the stage's, and so many events more."""
         stages = tuple(stage if one.id == stage.id else one for one in self.stages)
         return replace(self, stages=stages, last_sequence=self.last_sequence + events)
-
-    def detached(self) -> "LoadedRun":
-        """The same, with lists and dicts of its own: what a body does to its input isn't seen in it."""
-        return replace(self, run=detached(self.run), stages=tuple(detached(stage) for stage in self.stages))

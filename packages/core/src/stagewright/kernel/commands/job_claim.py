@@ -1,6 +1,5 @@
 """`job.claim`: take jobs, and start their stages in the same transaction where the transport can."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar
 
@@ -92,20 +91,7 @@ async def _claim(command: ClaimJobs, unit: UnitOfWork, serves: Serves) -> list[D
             if known is not None and stage is not None:
                 runs[job.run_id] = await _started(unit, known, stage)
             started.append(job)
-    return _with_runs(started, runs)
-
-
-def _with_runs(jobs: Sequence[DequeuedJob], runs: Mapping[str, LoadedRun]) -> list[DequeuedJob]:
-    """The jobs with their runs. Bodies may change what they are given, and those of one run go on beside each other."""
-    given: set[str] = set()
-    complete = []
-    for job in jobs:
-        loaded = runs.get(job.run_id)
-        if loaded is not None and job.run_id in given:
-            loaded = loaded.detached()
-        given.add(job.run_id)
-        complete.append(replace(job, loaded=loaded))
-    return complete
+    return [replace(job, loaded=runs.get(job.run_id)) for job in started]
 
 
 async def _started(unit: UnitOfWork, known: LoadedRun, stage: StoredStage) -> LoadedRun:

@@ -192,8 +192,7 @@ async def _execute(command: ExecuteJob, ports: KernelPorts, keyed: KeyedCommand 
         record=record,
         job=command.job,
         advances=command.job is not None,
-        # What the body does to its input must not be what the next one is given.
-        loaded=claimed.detached() if claimed is not None and command.successor is not None else claimed,
+        loaded=claimed,
     )
     outcome = await _run_body(command, ports, execution, run, loaded.stages)
     await _write_model_calls(ports)

@@ -10,6 +10,7 @@ from stagewright.kernel.procedures.execution import Execution
 from stagewright.kernel.procedures.signal_inbox import StageSignals
 from stagewright.ports import ActivityRun, BodyFailed, StageResources
 from stagewright.records import ErrorRecord, RunRecord, StepOwner, StoredStage
+from stagewright.records.copies import detached_value
 from stagewright.runtime.claim_check import load_spilled
 from stagewright.runtime.keys import steps_prefix, storage_prefix
 from stagewright.status import Status
@@ -26,6 +27,8 @@ async def load_activity(
 ) -> ActivityRun | BodyFailed:
     """Read the outputs that a body may ask for, and form its input.
 
+    What it is given is its own: others, and what follows, begin with what was recorded, whatever it does to that.
+
     Returns:
         The invocation; or the stage's failure when a stage of the previous group has no output.
 
@@ -38,10 +41,13 @@ async def load_activity(
         if earlier.execution_group < record.execution_group and earlier.status is Status.COMPLETED:
             claim = earlier.output_claim
             outputs[earlier.stage_id] = (
-                earlier.output if claim is None else await load_spilled(ports.blob_store, claim)
+                detached_value(earlier.output)
+                if claim is None
+                else await load_spilled(ports.blob_store, claim)
             )
+    workflow_input = detached_value(run.input)
     try:
-        given = workflow.plan.stage_input(stage.id, run_input=run.input, outputs=outputs)
+        given = workflow.plan.stage_input(stage.id, run_input=workflow_input, outputs=outputs)
     except StageOutputMissingError as error:
         message = f"the input of stage {stage.id!r} can't be formed: {error}"
         return BodyFailed(
@@ -57,10 +63,10 @@ async def load_activity(
         attempt=record.attempt,
         definition_version=run.definition_version,
         input=given,
-        config=run.config.get(stage.id, {}),
-        workflow_input=run.input,
+        config=detached_value(run.config.get(stage.id, {})),
+        workflow_input=workflow_input,
         outputs=outputs,
-        resume_state=record.suspended_state,
+        resume_state=detached_value(record.suspended_state),
         abort=abort,
         owner=None if job is None else StepOwner(job_id=job.job_id, deliveries=job.fence.deliveries),
         resources=StageResources(

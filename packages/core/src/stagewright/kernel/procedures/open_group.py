@@ -60,8 +60,7 @@ async def open_group(
         records[stage.id] = record
     loaded = None if last_sequence is None else LoadedRun(run, tuple(records.values()), last_sequence)
     for job in taken:
-        # Bodies may change what they are given, and they run beside each other.
-        unit.hand_over(job, loaded if job is taken[0] or loaded is None else loaded.detached())
+        unit.hand_over(job, loaded)
     if not taken or len(taken) < len(job_ids):
         unit.notify("jobs")
     return tuple(job_ids)

@@ -29,9 +29,8 @@ from stagewright.records import (
     LogRecord,
     StagePatch,
     StoredStage,
-    set_fields,
 )
-from stagewright.records.copies import detached
+from stagewright.records.copies import detached_fields
 from stagewright.runtime.failure import describe_exception
 from stagewright.status import Status
 
@@ -110,9 +109,6 @@ async def record_outcome(
     await unit.tx.append_logs([*outcome.logs, *_log_lines(unit, record, ending)])
     if advances and not ending.recorded.will_retry:
         changed = _patched(record, ending.patch)
-        if unit.has_room_for(0):
-            # Whoever executes what follows is given what was recorded, whatever the body does to it from now on.
-            changed = detached(changed)
         now = [changed if stage.id == record.id else stage for stage in stages]
         await advance_run(unit, run, execution.workflow, now, last_sequence=loaded.last_sequence)
     return ending.recorded
@@ -333,5 +329,5 @@ def _log_lines(unit: UnitOfWork, record: StoredStage, ending: _Ending) -> list[L
 
 
 def _patched(record: StoredStage, patch: StagePatch) -> StoredStage:
-    """The record as this transaction leaves it."""
-    return replace(record, **set_fields(patch), version=record.version + 1)
+    """The record as this transaction leaves it, whatever the body does from now on to what it gave."""
+    return replace(record, **detached_fields(patch), version=record.version + 1)
