@@ -36,15 +36,9 @@ async def load_activity(
         SpilledPayloadUnavailableError: If a spilled output can't be read.
     """
     workflow, stage, record = execution.workflow, execution.stage, execution.record
-    outputs: dict[str, Json] = {}
-    for earlier in stages:
-        if earlier.execution_group < record.execution_group and earlier.status is Status.COMPLETED:
-            claim = earlier.output_claim
-            outputs[earlier.stage_id] = (
-                detached_value(earlier.output)
-                if claim is None
-                else await load_spilled(ports.blob_store, claim)
-            )
+    done = [stage for stage in stages if stage.status is Status.COMPLETED]
+    earlier = [stage for stage in done if stage.execution_group < record.execution_group]
+    outputs = {stage.stage_id: await _output(ports, stage) for stage in earlier}
     workflow_input = detached_value(run.input)
     try:
         given = workflow.plan.stage_input(stage.id, run_input=workflow_input, outputs=outputs)
@@ -83,3 +77,8 @@ async def load_activity(
             write_logs=ports.persistence.append_logs,
         ),
     )
+
+
+async def _output(ports: KernelPorts, stage: StoredStage) -> Json:
+    claim = stage.output_claim
+    return detached_value(stage.output) if claim is None else await load_spilled(ports.blob_store, claim)
