@@ -229,7 +229,7 @@ async def test_a_body_that_ends_the_loop_ends_no_more_workers_than_its_stage_may
     await eventually(first.has_ended)
     assert first.process.returncode == 75
     assert "SystemExit: of a task" in first.log
-    assert "works for sleep, large, block, thread, late, stall, quit in sqlite:///" in first.log
+    assert "works for sleep, large, frozen, block, thread, late, stall, quit in sqlite:///" in first.log
     [job] = await jobs_of(kernel, [run_id])
     assert job.status is Status.RUNNING, "the lease brings it to others, and nobody handed it back"
     second = worker(url, *SHORT_LEASES)

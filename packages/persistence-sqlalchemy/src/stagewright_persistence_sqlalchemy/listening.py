@@ -32,6 +32,8 @@ _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 _CONNECT_WITHIN: Final = 10.0
 _KEEP_ALIVE: Final = 15.0
+_ANSWER_WITHIN: Final = 5.0
+_LOOK_WITHIN: Final = 10.0
 _LOOK_EVERY: Final = 0.05
 _MOST_ROWS: Final = 64
 """More rows that count notifications aren't left for every look to add up."""
@@ -188,10 +190,10 @@ async def _listen_by_psycopg(
 
 async def _answered(driver: Any) -> None:
     try:
-        async with asyncio.timeout(_KEEP_ALIVE):
+        async with asyncio.timeout(_ANSWER_WITHIN):
             await driver.execute("SELECT 1")
     except TimeoutError as error:
-        raise TimeoutError(f"the database didn't answer within {_KEEP_ALIVE:g} s") from error
+        raise TimeoutError(f"the database didn't answer within {_ANSWER_WITHIN:g} s") from error
 
 
 def _mariadb_watch(engine: AsyncEngine, tables: Tables) -> _Watch:
@@ -202,13 +204,13 @@ def _mariadb_watch(engine: AsyncEngine, tables: Tables) -> _Watch:
 
             async def look() -> list[Row]:
                 try:
-                    async with asyncio.timeout(_KEEP_ALIVE):
+                    async with asyncio.timeout(_LOOK_WITHIN):
                         counted = await session.fetch(signals_and_notices(tables), {})
                         if counted[0]["rows"] > _MOST_ROWS:
                             await _gather_notices(session, tables)
                         return counted
                 except TimeoutError as error:
-                    raise TimeoutError(f"the database didn't answer within {_KEEP_ALIVE:g} s") from error
+                    raise TimeoutError(f"the database didn't answer within {_LOOK_WITHIN:g} s") from error
 
             await _watch_counter(look, begun, heard)
 
