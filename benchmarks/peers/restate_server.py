@@ -23,6 +23,14 @@ __all__ = ["RestateServer", "restate_version", "serving_restate", "wait_for_answ
 
 _PATIENCE = 60
 _LOOK_AGAIN = 0.05
+# It would ask for its latest release; a proxy that isn't there keeps it from that.
+_NOWHERE = "http://127.0.0.1:9"
+_KEPT_TO_ITSELF = {
+    "DO_NOT_TRACK": "1",
+    **dict.fromkeys(("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"), _NOWHERE),
+    "NO_PROXY": "127.0.0.1,localhost",
+    "no_proxy": "127.0.0.1,localhost",
+}
 _SETTINGS = """
 node-name = "bench"
 base-dir = "{data}"
@@ -81,7 +89,7 @@ def serving_restate(folder: Path) -> Iterator[RestateServer]:
         log=log,
         account=None,
         farewell=signal.SIGKILL,
-        environment=dict(os.environ) | {"DO_NOT_TRACK": "1"},
+        environment=dict(os.environ) | _KEPT_TO_ITSELF,
     )
     try:
         for port, path in ((ports["admin"], "health"), (ports["ingress"], "restate/health")):
