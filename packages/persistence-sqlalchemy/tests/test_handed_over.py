@@ -11,11 +11,10 @@ from stagewright.commands import (
     ClaimJobs,
     ClaimPendingRuns,
     CreateRun,
-    ExecuteJob,
     ExecuteJobResult,
-    JobRef,
     ReapStaleLeases,
 )
+from stagewright.hosting.job_runner import run_job
 from stagewright.records import DequeuedJob
 from stagewright.testing import assert_consistent
 from stagewright_conformance.samples import ODD_JSON
@@ -36,16 +35,7 @@ def diamond(of: Callable[..., Any] = body) -> Workflow:
 
 
 async def work(kernel: Kernel, job: DequeuedJob, to: str = "worker") -> ExecuteJobResult:
-    return await kernel.dispatch(
-        ExecuteJob(
-            run_id=job.run_id,
-            workflow_id=job.workflow_id,
-            stage_id=job.stage_id,
-            job=JobRef(job.job_id, job.fence),
-            loaded=job.loaded,
-            successor=lambda: to,
-        )
-    )
+    return await run_job(kernel, job, successor=lambda: to)
 
 
 async def is_as_stored(kernel: Kernel, job: DequeuedJob) -> bool:

@@ -11,6 +11,7 @@ from sqlalchemy import event
 from stagewright.records import RunRecord
 from stagewright_conformance.samples import a_run
 from stagewright_persistence_sqlalchemy import Database, SqlAlchemyPersistence
+from stagewright_persistence_sqlalchemy import telling as telling_module
 from stagewright_persistence_sqlalchemy.telling import Telling
 
 MANY = 60
@@ -66,6 +67,28 @@ async def test_what_is_left_is_said_at_the_latest_when_it_is_closed() -> None:
     assert sent.times == 1
     await telling.close()
     assert sent.times == 1
+
+
+async def test_a_database_that_takes_nothing_more_keeps_nobody_from_closing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(telling_module, "_LAST_MOMENT", 0.01)
+
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    telling = Telling(hang)
+    telling.later()
+    await asyncio.wait_for(telling.close(), 20)
+
+
+async def test_what_a_broken_database_says_keeps_nobody_from_closing() -> None:
+    async def fail() -> None:
+        raise RuntimeError("broken")
+
+    telling = Telling(fail)
+    telling.later()
+    await telling.close()
 
 
 @pytest.mark.guarantee("sql.many-are-told-of-together")

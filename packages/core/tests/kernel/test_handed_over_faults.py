@@ -27,6 +27,7 @@ from stagewright.commands import (
 )
 from stagewright.errors import AfterCommitError, TransientError
 from stagewright.executors import LocalExecutor
+from stagewright.hosting.job_runner import run_job
 from stagewright.kernel.procedures.open_group import open_group
 from stagewright.kernel.unit_of_work import UnitOfWork
 from stagewright.memory import InMemoryBlobStore, InMemoryDatabase, InMemoryJobTransport, InMemoryPersistence
@@ -54,16 +55,7 @@ async def start(kernel: Kernel, input: object = None, **fields: Any) -> Dequeued
 
 
 async def work(kernel: Kernel, job: DequeuedJob, to: str = "worker") -> ExecuteJobResult:
-    return await kernel.dispatch(
-        ExecuteJob(
-            run_id=job.run_id,
-            workflow_id=job.workflow_id,
-            stage_id=job.stage_id,
-            job=JobRef(job.job_id, job.fence),
-            loaded=job.loaded,
-            successor=lambda: to,
-        )
-    )
+    return await run_job(kernel, job, successor=lambda: to)
 
 
 async def next_of(kernel: Kernel, job: DequeuedJob) -> DequeuedJob:

@@ -17,8 +17,9 @@ _AHEAD_OF_OTHERS: Final = 1.0
 class Continuing:
     """Decides who takes the job that follows a stage, at the moment when its outcome is recorded.
 
-    The slot goes on with it when nothing is known to wait. When something waits it does so for a second at most,
-    counted from its last claim: short stages are worth more than their place in the queue, and long ones take theirs.
+    The slot goes on with it when another is free and nothing is known to wait for that; a host that is full doesn't
+    look. Otherwise it does so for a second at most, counted from its last claim: short stages are worth more than their
+    place in the queue, and long ones take theirs.
 
     Args:
         worker_id: The host's worker id.

@@ -12,6 +12,7 @@ __all__ = ["Telling"]
 
 _AT_ONCE: Final = 5
 _APART: Final = 0.05
+_LAST_MOMENT: Final = 2.0
 _log: Final = logging.getLogger("stagewright.persistence")
 
 
@@ -57,15 +58,20 @@ class Telling:
             self._sending.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Tell at once what is still to be told."""
+        """Tell at once what is still to be told, if the database takes it in a moment."""
         waiting, self._sending = self._sending, None
         here = [task for task in self._tasks if task.get_loop() is asyncio.get_running_loop()]
         if waiting in here:
             waiting.cancel()
         # Those beside it are telling already.
-        await asyncio.gather(*here, return_exceptions=True)
-        if waiting in here:
-            await self._tell()
+        last = [self._tell()] if waiting in here else []
+        try:
+            async with asyncio.timeout(_LAST_MOMENT):
+                await asyncio.gather(*here, *last, return_exceptions=True)
+        except TimeoutError:
+            _log.debug(
+                "other processes could not be told of new work any more, and find it with their next look"
+            )
 
     async def _send_soon(self) -> None:
         await asyncio.sleep(_APART)
