@@ -3,14 +3,17 @@
 import asyncio
 import json
 import os
+import random
 import signal
 import sqlite3
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import pytest_asyncio
 from sqlalchemy import make_url
@@ -19,6 +22,9 @@ from stagewright import Kernel, StageContext, define_workflow, open_kernel, stag
 from stagewright_test_support.servers.launch import last_lines, launch
 
 PROGRAMS = Path(__file__).parent
+_IDLE_TRANSACTIONS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'"
+_JOBS = "SELECT count(*) FROM job_queue"
+_FREE_JOBS = "SELECT count(*) FROM (SELECT FROM job_queue FOR UPDATE SKIP LOCKED) AS free"
 
 
 class WorkerProcess:
@@ -101,14 +107,22 @@ class Workers:
 
     def freeze(self, worker: WorkerProcess) -> None:
         """Stop a process where it holds nothing that every other process has to wait for."""
+        self._freeze_when(self._can_be_written, worker)
+
+    def freeze_with_a_job(self, worker: WorkerProcess) -> None:
+        """Stop a process where it has a job locked, which everybody else passes over; PostgreSQL only."""
+        self._freeze_when(lambda: self._found(_FREE_JOBS) != self._found(_JOBS), worker)
+
+    def _freeze_when(self, condition: Callable[[], bool], worker: WorkerProcess) -> None:
         worker.send(signal.SIGSTOP)
-        while not self._can_be_written():
+        while not condition():
             worker.send(signal.SIGCONT)
+            time.sleep(random.uniform(0.0, 0.01))
             worker.send(signal.SIGSTOP)
 
     def _can_be_written(self) -> bool:
         if not self.url.startswith("sqlite"):
-            return True
+            return self._found(_IDLE_TRANSACTIONS) == 0
         path = str(make_url(self.url).database)
         with closing(sqlite3.connect(path, timeout=0.05, isolation_level=None)) as connection:
             try:
@@ -116,6 +130,13 @@ class Workers:
             except sqlite3.OperationalError:
                 return False
         return True
+
+    def _found(self, question: str) -> object:
+        # What was sent before the process was stopped still arrives, and may be its transaction's end.
+        time.sleep(0.005)
+        with psycopg.connect(self.url) as connection:
+            (found,) = connection.execute(question.encode()).fetchone() or (None,)
+            return found
 
     def kill_all(self) -> None:
         for worker in self.processes:

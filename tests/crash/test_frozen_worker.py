@@ -47,6 +47,23 @@ async def test_what_a_thawed_worker_writes_late_is_refused_and_it_goes_on(
     assert {charge["worker"] for charge in workers.told(charge=..., workflow="other")} == {"frozen"}
 
 
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+@pytest.mark.guarantee("sql.idle-transactions-end")
+async def test_a_worker_frozen_while_it_has_a_job_locked_keeps_nobody_from_its_run(
+    workers: Any, open_observer: Callable[[list[str]], Awaitable[Kernel]]
+) -> None:
+    kernel = await open_observer(["flow"])
+    run_id = (await kernel.dispatch(CreateRun("flow", 1))).run_id
+    short = f"{workers.url}?options=-c%20idle_in_transaction_session_timeout%3D3s"
+    # It beats so often that the middle of one is soon met.
+    beating = {**_SHORT_LEASES, "job_heartbeat_interval": "0.01s"}
+    frozen = workers.start("frozen", ["flow"], url=short, seconds=120.0, host=beating)
+    await workers.until(lambda: workers.told(charge=...), "the step begins")
+    workers.freeze_with_a_job(frozen)
+    workers.start("taker", ["flow"], host=_SHORT_LEASES)
+    await workers.until(lambda: _is(kernel, run_id, Status.COMPLETED), "the other one ends the run")
+
+
 async def _is(kernel: Kernel, run_id: str, status: Status) -> bool:
     run = await kernel.runs.get(run_id)
     return run is not None and run.status is status

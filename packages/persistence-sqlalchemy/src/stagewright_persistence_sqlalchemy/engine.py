@@ -12,6 +12,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool, ConnectionPoolEntry, StaticPo
 
 from stagewright.errors import InvalidSettingError
 from stagewright_persistence_sqlalchemy.database_url import database_url, with_driver
+from stagewright_persistence_sqlalchemy.idle_transactions import limit_idle_transactions
 from stagewright_persistence_sqlalchemy.names import PLAIN_NAMES, Names
 from stagewright_persistence_sqlalchemy.pooler import mark_behind_pooler, notice_poolers
 from stagewright_persistence_sqlalchemy.sqlite_hints import pass_hints_on
@@ -110,6 +111,8 @@ def _engine_of(
             mark_behind_pooler(engine)
         elif arguments.pooler is None:
             notice_poolers(engine)
+        else:
+            limit_idle_transactions(engine)
         return engine
     if chosen.database in (None, "", ":memory:"):
         # One connection for all: another one would be another, empty database.

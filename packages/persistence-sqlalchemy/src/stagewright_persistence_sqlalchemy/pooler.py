@@ -8,6 +8,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from stagewright_persistence_sqlalchemy.database_url import shown
+from stagewright_persistence_sqlalchemy.idle_transactions import POSTGRES_LIMIT
 
 __all__ = ["DEAF", "UNPREPARED", "is_behind_pooler", "mark_behind_pooler", "notice_poolers"]
 
@@ -45,7 +46,10 @@ def is_behind_pooler(engine: AsyncEngine) -> bool:
 
 
 def notice_poolers(engine: AsyncEngine) -> None:
-    """Prepare nothing through a pooler that the URL doesn't name: clients would get each other's statements."""
+    """Prepare nothing through a pooler that the URL doesn't name: clients would get each other's statements.
+
+    The statement that finds out limits a server's own session in passing; a pooler's would keep the limit for others.
+    """
     unprepared = UNPREPARED[engine.dialect.driver]
 
     @event.listens_for(engine.sync_engine, "do_connect")
@@ -73,8 +77,10 @@ def notice_poolers(engine: AsyncEngine) -> None:
 async def _is_the_servers_own(driver: Any) -> bool:  # Any: any driver's connection
     """Whether the process that greeted is the one that answers; nothing is prepared to find out."""
     if hasattr(driver, "get_server_pid"):  # asyncpg's
-        status = await driver.execute(f"SELECT WHERE pg_backend_pid() = {driver.get_server_pid()}")
+        question = f"SELECT {POSTGRES_LIMIT} WHERE pg_backend_pid() = {driver.get_server_pid()}"
+        status = await driver.execute(question)
         return bool(status == "SELECT 1")
-    cursor = await driver.execute(f"SELECT WHERE pg_backend_pid() = {driver.info.backend_pid}", prepare=False)
-    await driver.rollback()
+    question = f"SELECT {POSTGRES_LIMIT} WHERE pg_backend_pid() = {driver.info.backend_pid}"
+    cursor = await driver.execute(question, prepare=False)
+    await driver.commit()
     return bool(cursor.rowcount == 1)

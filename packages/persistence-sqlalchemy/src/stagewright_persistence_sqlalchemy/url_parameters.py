@@ -10,6 +10,7 @@ from sqlalchemy import URL
 
 from stagewright.errors import InvalidSettingError
 from stagewright.shown_urls import named_parameter, redacted
+from stagewright_persistence_sqlalchemy.idle_transactions import MARIADB_LIMIT
 from stagewright_persistence_sqlalchemy.names import Names, checked_names
 from stagewright_persistence_sqlalchemy.pooler import UNPREPARED
 
@@ -31,7 +32,8 @@ _OF_MARIADB: Final = ("connect_timeout", "ssl", "ssl_ca", "ssl_cert", "ssl_key",
 # something is there already, or was named in vain, is worth no note.
 _MARIADB_SESSION: Final = (
     "SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,"
-    "ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,SIMULTANEOUS_ASSIGNMENT', sql_notes = 0"
+    "ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,SIMULTANEOUS_ASSIGNMENT', sql_notes = 0, "
+    f"{MARIADB_LIMIT}"
 )
 _TRANSLATED: Final = ("sslmode", "application_name", "connect_timeout", "options")
 
