@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from stagewright_persistence_sqlalchemy import create_engine
@@ -19,6 +20,8 @@ TABLES: Final = {
 }
 """By what is counted: the table, those first that refer to others."""
 
+_DEADLOCK: Final = "40P01"
+
 
 class RunTables:
     """The tables of runs in one database, on a connection of their own.
@@ -32,6 +35,15 @@ class RunTables:
 
     async def clear(self) -> None:
         """Forget all runs, and leave nothing of them to clean up to whoever is measured next."""
+        while True:
+            try:
+                return await self._clear()
+            except DBAPIError as error:
+                # A worker may be at its last deliveries, which lock the same tables in their own order.
+                if getattr(error.orig, "sqlstate", None) != _DEADLOCK:
+                    raise
+
+    async def _clear(self) -> None:
         async with self._engine.begin() as connection:
             if self._engine.dialect.name == "postgresql":
                 await connection.execute(
