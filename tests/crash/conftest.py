@@ -22,7 +22,10 @@ from stagewright import Kernel, StageContext, define_workflow, open_kernel, stag
 from stagewright_test_support.servers.launch import last_lines, launch
 
 PROGRAMS = Path(__file__).parent
-_IDLE_TRANSACTIONS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'"
+_IDLE_TRANSACTIONS = (
+    "SELECT count(*) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND state LIKE 'idle in transaction%'"
+)
 _JOBS = "SELECT count(*) FROM job_queue"
 _FREE_JOBS = "SELECT count(*) FROM (SELECT FROM job_queue FOR UPDATE SKIP LOCKED) AS free"
 

@@ -224,6 +224,12 @@ def new_database(request: pytest.FixtureRequest) -> Iterator[Callable[[str], str
         yield make
 
 
+@pytest.fixture
+def each_commit_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody sends a notification a little later, which would be one of the statements that are counted."""
+    monkeypatch.setattr(Telling, "goes_along", lambda _: True)
+
+
 @pytest_asyncio.fixture
 async def open_database(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., Database]]:
     """`open_database(url, wrap=None, **options)`: a database object of its own; `wrap` gets and gives `Sessions`."""

@@ -33,6 +33,8 @@ from stagewright.hosting.job_runner import run_job
 from stagewright.records import DequeuedJob
 from stagewright_persistence_sqlalchemy import Database
 
+pytestmark = pytest.mark.usefixtures("each_commit_tells")
+
 T = TypeVar("T")
 MOST_COMMITS = 8
 MOST_STATEMENTS = 16

@@ -14,7 +14,6 @@ from stagewright import Kernel, StageContext, Workflow, define_workflow
 from stagewright.commands import ClaimJobs, ClaimPendingRuns, CreateRun, PollSuspendedStages
 from stagewright.hosting.job_runner import run_job
 from stagewright_persistence_sqlalchemy import Database, prepared_statements
-from stagewright_persistence_sqlalchemy.telling import Telling
 
 FEW, MANY = 3, 30
 OpenDatabase = Callable[..., Database]
@@ -78,9 +77,7 @@ async def _done_and_replayed(kernel: Kernel, counted: Cost, size: int) -> tuple[
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Cost:
-    # An end of which others are told later is another text.
-    monkeypatch.setattr(Telling, "goes_along", lambda _: True)
+def counted(monkeypatch: pytest.MonkeyPatch, each_commit_tells: None) -> Cost:
     cost = Cost()
     call: Any = aiosqlite.Connection._execute  # Any: it is untyped
     prepare = prepared_statements.PreparedStatement.__init__

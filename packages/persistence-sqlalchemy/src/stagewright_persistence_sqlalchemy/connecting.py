@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 from sqlalchemy import exc
@@ -12,6 +12,7 @@ from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 from sqlalchemy.util import greenlet_spawn
 
 from stagewright.errors import TransientError
+from stagewright_persistence_sqlalchemy.connections_at_hand import ConnectionsAtHand, TakenConnection
 from stagewright_persistence_sqlalchemy.vendor_errors import translated_errors
 
 __all__ = ["UNDOING_PATIENCE", "PooledConnections", "connected"]
@@ -50,6 +51,8 @@ class PooledConnections:
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
         self._suspects = 0
+        self._waiting = 0
+        self._at_hand = ConnectionsAtHand.of_pool(engine)
 
     @asynccontextmanager
     async def taken(self) -> AsyncIterator[PoolProxiedConnection]:
@@ -58,17 +61,29 @@ class PooledConnections:
         Raises:
             TransientError: As `connected`.
         """
-        idle = await self._idle()
-        if idle is not None and _is_closed(idle.driver_connection):
-            self.discard(idle)
+        # Who waits for the pool already comes first.
+        idle = None if self._waiting else self._at_hand.take() or await self._idle()
+        if idle is not None and _is_closed(idle.connection.driver_connection):
+            self.discard(idle.connection)
             idle = None
         if idle is not None:
             try:
-                yield idle
-            finally:
-                idle.close()
+                yield idle.connection
+            except BaseException:
+                # What the pool does with a connection that comes back is for one that may be left open.
+                idle.connection.close()
+                raise
+            if self._waiting:
+                idle.connection.close()
+            else:
+                self._at_hand.put(idle)
             return
-        async with connected(self._engine) as connection:
+        async with AsyncExitStack() as held:
+            self._waiting += 1
+            try:
+                connection = await held.enter_async_context(connected(self._engine))
+            finally:
+                self._waiting -= 1
             with translated_errors():
                 opened = await connection.get_raw_connection()
             yield opened
@@ -84,7 +99,7 @@ class PooledConnections:
         pool = self._engine.pool
         return pool.size() if isinstance(pool, QueuePool) else 0
 
-    async def _idle(self) -> PoolProxiedConnection | None:
+    async def _idle(self) -> TakenConnection | None:
         pool = self._engine.pool
         if self._suspects:
             self._suspects -= 1
@@ -93,7 +108,7 @@ class PooledConnections:
             return None
         try:
             with translated_errors():
-                return await greenlet_spawn(pool.connect)
+                return TakenConnection.of(pool, await greenlet_spawn(pool.connect))
         except TransientError:
             return None
 
