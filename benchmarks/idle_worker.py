@@ -10,6 +10,7 @@ import time
 
 from stagewright import StageContext, Workflow, define_workflow, open_kernel, stage
 from stagewright_host_node import NodeHost
+from stagewright_host_node.garbage_collection import settle_garbage_collection
 
 __all__ = ["CHAIN", "STAMP"]
 
@@ -36,6 +37,7 @@ CHAIN: Workflow = (
 async def main(url: str) -> None:
     """Work with the defaults until SIGTERM."""
     async with open_kernel([STAMP, CHAIN], url) as kernel:
+        settle_garbage_collection()
         await NodeHost(kernel, worker_id="idle").run()
 
 

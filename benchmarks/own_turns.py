@@ -17,6 +17,7 @@ from benchmarks.three_stage_flow import first_input
 from stagewright import Kernel, StageContext, Workflow, define_workflow, open_kernel
 from stagewright.commands import CreateRun
 from stagewright_host_node import NodeHost
+from stagewright_host_node.garbage_collection import settle_garbage_collection
 
 __all__ = [
     "backlog",
@@ -80,6 +81,7 @@ def hosted_three_stages(request: Request) -> Figures:
             open_tables(request.url) as tables,
             NodeHost(kernel, concurrency=request.slots, handle_signals=False),
         ):
+            settle_garbage_collection()
             pace = Pace(request, 2 * request.slots)
             while not pace.is_found:
                 await tables.clear()
@@ -101,6 +103,7 @@ def backlog(request: Request) -> Figures:
             open_kernel(workflow, request.url, create_schema=True) as kernel,
             open_tables(request.url) as tables,
         ):
+            settle_garbage_collection()
             pace = Pace(request, _WAITING_FIRST)
             while not pace.is_found:
                 await tables.clear()

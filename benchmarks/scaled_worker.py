@@ -8,12 +8,14 @@ from benchmarks.scaled_flow import scaled_flow
 
 from stagewright import open_kernel
 from stagewright_host_node import NodeHost
+from stagewright_host_node.garbage_collection import settle_garbage_collection
 
 __all__ = ["main"]
 
 
 async def _work(url: str, slots: int) -> None:
     async with open_kernel(scaled_flow(), url) as kernel:
+        settle_garbage_collection()
         await NodeHost(kernel, concurrency=slots).run()
 
 

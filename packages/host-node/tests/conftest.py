@@ -167,9 +167,9 @@ async def large(ctx: StageContext[float]) -> str:
     return "x" * int(ctx.input)
 
 
-@stage("frozen")
-async def frozen(ctx: StageContext[float]) -> int:
-    return gc.get_freeze_count()
+@stage("garbage")
+async def garbage(ctx: StageContext[float]) -> list[int]:
+    return [gc.get_freeze_count(), gc.get_threshold()[0]]
 
 
 @stage("sleep")
@@ -226,7 +226,7 @@ async def quit(ctx: StageContext[float]) -> None:
         tasks.create_task(leave())
 
 
-stages = (sleep, large, frozen, block, thread, late, stall, quit)
+stages = (sleep, large, garbage, block, thread, late, stall, quit)
 flows = [define_workflow(one.id, input=float).pipe(one).build() for one in stages]
 """
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -229,7 +231,7 @@ async def test_a_body_that_ends_the_loop_ends_no_more_workers_than_its_stage_may
     await eventually(first.has_ended)
     assert first.process.returncode == 75
     assert "SystemExit: of a task" in first.log
-    assert "works for sleep, large, frozen, block, thread, late, stall, quit in sqlite:///" in first.log
+    assert "works for sleep, large, garbage, block, thread, late, stall, quit in sqlite:///" in first.log
     [job] = await jobs_of(kernel, [run_id])
     assert job.status is Status.RUNNING, "the lease brings it to others, and nobody handed it back"
     second = worker(url, *SHORT_LEASES)
@@ -317,13 +319,23 @@ async def test_what_a_worker_has_made_before_it_works_is_no_garbage(
     url: str, opened: Opened, flow_list: list[Workflow], worker: StartWorker, eventually: Eventually
 ) -> None:
     kernel = await opened(url, *flow_list)
-    [run_id] = await create(kernel, "frozen", 1)
+    [run_id] = await create(kernel, "garbage", 1)
     worker(url)
     await eventually(lambda: all_ended(kernel, [run_id]))
     run = await kernel.runs.get(run_id)
     assert run is not None
-    assert isinstance(run.output, int)
-    assert run.output > 10_000
+    kept_out, threshold = cast(list[int], run.output)
+    assert kept_out > 10_000
+    assert threshold == 10_000
+
+
+def test_a_threshold_of_the_applications_own_stays() -> None:
+    program = (
+        "from stagewright_host_node.garbage_collection import settle_garbage_collection as settle; import gc; "
+        "gc.set_threshold(1234); settle(); print(*gc.get_threshold()); gc.disable(); settle(); print(gc.isenabled())"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["1234", "10", "10", "False"]
 
 
 @pytest.mark.guarantee("hosts.settings-by-precedence")

@@ -1,7 +1,6 @@
 """`stagewright worker`: a process that works on runs until it is told to stop."""
 
 import asyncio
-import gc
 import logging
 from typing import Final, TypedDict
 
@@ -20,6 +19,7 @@ from stagewright.plugins.adapters import redacted
 from stagewright.records import Fairness
 from stagewright_host_node.backoff import BackOff
 from stagewright_host_node.deadline import ExitDeadline
+from stagewright_host_node.garbage_collection import settle_garbage_collection
 from stagewright_host_node.host import NodeHost
 from stagewright_host_node.signals import LEFT_WORK, StopSignals, leave_at_once
 
@@ -208,9 +208,7 @@ class _Work:
         )
         async with opening as kernel:
             host = NodeHost.with_settings(kernel, self._options)
-            # All that was imported and opened lasts as long as the process; whoever looks for garbage passes it by.
-            gc.collect()
-            gc.freeze()
+            settle_garbage_collection()
             await host.run(signals=self._signals)
             # A store's client may still wait for a server that hangs, for longer than whoever stops this worker does.
             ExitDeadline(_LAST_CLEAN_UP, 0).arm()

@@ -19,6 +19,7 @@ from stagewright_persistence_sqlalchemy.statements.reads import lock_event_seque
 from stagewright_persistence_sqlalchemy.statements.signals import leave_notice, raise_signal
 from stagewright_persistence_sqlalchemy.statements.writes import (
     ACKNOWLEDGEMENT_COLUMNS,
+    Source,
     acknowledge_held_jobs,
     acknowledge_jobs,
     array_source,
@@ -34,6 +35,8 @@ from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES, Tables, for_
 
 __all__ = ["flush"]
 
+# An outcome inserts two events.
+_FEW: Final = 3
 _SKIP_EXISTING: Final = frozenset({PLAIN_TABLES.logs.name})
 # A row comes after those that it refers to.
 _ORDER: Final = (
@@ -162,7 +165,7 @@ async def _send_composed(
     is_last: bool,
 ) -> list[set[str]]:
     # A notification says no more than that there is one: all topics of a transaction are one of them.
-    shape = tuple((write, len(rows) == 1) for write, rows in writes)
+    shape = tuple((write, _plain_rows(write, rows)) for write, rows in writes)
     guarded = [len(rows) for write, rows in writes if isinstance(write, _Update | _Acknowledge)]
     # What has no guard needs no look at the answer before it is committed.
     refuses = is_last and bool(guarded) and await session.can_finish_at_once()
@@ -171,12 +174,15 @@ async def _send_composed(
     parameters: dict[str, Any] = {"topic": topics[0]} if topics else {}
     if refuses:
         parameters[GUARDED_ROWS] = sum(guarded)
-    for number, (write, rows) in enumerate(writes):
-        if len(rows) == 1:
-            (row,) = rows
-            parameters |= {f"w{number}_{name}": row[name] for name in _columns(write)}
-        else:
-            parameters |= {f"w{number}_{name}": [row[name] for row in rows] for name in _columns(write)}
+    for number, ((_, rows), (write, plain)) in enumerate(zip(writes, shape, strict=True)):
+        for place in range(plain):
+            row = rows[place]
+            parameters.update(
+                [(given, row[name]) for given, name in _parameters(write, _prefix(number, place))]
+            )
+        if not plain:
+            names = _parameters(write, _prefix(number))
+            parameters.update([(given, [row[name] for row in rows]) for given, name in names])
     answers = await (session.finish_with if finishes else session.fetch)(statement, parameters)
     return [set(answers[0].get(f"ids{number}") or ()) for number in range(len(writes))]
 
@@ -185,32 +191,32 @@ async def _send_composed(
 def _composed(
     tables: Tables,
     kind: DatabaseKind,
-    shape: tuple[tuple[Write, bool], ...],
+    shape: tuple[tuple[Write, int], ...],
     *,
     notifies: bool,
     refuses: bool,
     is_last: bool,
 ) -> Executable:
-    """One statement for these writes; its text depends on whether each is of one row, not on how many more there are.
+    """One statement for these writes, each with how many rows are plain parameters; of any number of rows it is 0.
 
-    One row is the usual case, and cheaper as plain parameters than as arrays: for the driver, and for the planner.
-    With `refuses` it is a transaction by itself, which has locked nothing before.
+    One row is the usual case, and cheaper as plain parameters than as arrays: for the driver, and for the planner. So
+    are a few of an insert. With `refuses` it is a transaction by itself, which has locked nothing before.
     """
     parts, changed = [], []
     runs: list[CTE] = []
-    for number, (write, is_single) in enumerate(shape):
-        prefix = f"w{number}_"
+    for number, (write, plain) in enumerate(shape):
         rows = None
-        if is_single:
-            source = row_source(_types(write), prefix)
+        sources = [row_source(_types(write), _prefix(number, place)) for place in range(plain)]
+        if sources:
+            source = sources[0]
         else:
-            source, rows = array_source(_types(write), prefix)
+            source, rows = array_source(_types(write), _prefix(number))
         guarded: Any = None
         if isinstance(write, _Acknowledge):
             held, part = acknowledge_held_jobs(tables, kind, source, _replaced(tables, shape), after(runs))
             guarded = held
         else:
-            part = _statement(tables, kind, write, source, rows)
+            part = _statement(tables, kind, write, source, rows, more=sources[1:])
         if isinstance(write, _Update) and not _is_of_runs(write):
             part = part.where(*after(runs))
         written = part.returning(_returned(tables, write)).cte(f"part{number}")
@@ -241,12 +247,23 @@ def _is_of_runs(write: Write) -> bool:
     return isinstance(write, _Update) and write.table == PLAIN_TABLES.runs.name
 
 
-def _replaced(tables: Tables, shape: tuple[tuple[Write, bool], ...]) -> ColumnElement[bool] | None:
+def _plain_rows(write: Write, rows: Rows) -> int:
+    """How many rows are sent as plain parameters; 0 if they are sent as arrays."""
+    return len(rows) if len(rows) <= (_FEW if isinstance(write, _Insert) else 1) else 0
+
+
+@lru_cache(maxsize=64)
+def _prefix(number: int, place: int = 0) -> str:
+    """What the parameters of a write begin with, or of one of its rows."""
+    return f"w{number}_{place}_" if place else f"w{number}_"
+
+
+def _replaced(tables: Tables, shape: tuple[tuple[Write, int], ...]) -> ColumnElement[bool] | None:
     """Whether a job gives its place to one that the same statement enqueues; None where it enqueues none."""
-    for number, (write, is_single) in enumerate(shape):
+    for number, (write, plain) in enumerate(shape):
         if isinstance(write, _Enqueue):
             columns = column_types_of(tables.jobs, ("run_id", "stage_id"))
-            return is_place_of(tables, columns, f"w{number}_", is_single=is_single)
+            return is_place_of(tables, columns, _prefix(number), is_single=plain == 1)
     return None
 
 
@@ -259,10 +276,9 @@ async def _send_one_by_one(
 ) -> list[set[str]]:
     statements: list[tuple[Executable, Sequence[Mapping[str, Any]]]] = []
     for write, rows in writes:
-        names = [(f"p_{name}", name) for name in _columns(write)]
-        statements.append(
-            (_single(tables, kind, write), [{p: row[name] for p, name in names} for row in rows])
-        )
+        names = _parameters(write, "p_")
+        given = [{parameter: row[name] for parameter, name in names} for row in rows]
+        statements.append((_single(tables, kind, write), given))
     statements += [(statement, [{}]) for statement in told]
     counts = await session.execute_all(statements)
     return [
@@ -278,12 +294,13 @@ def _single(tables: Tables, kind: DatabaseKind, write: Write) -> Executable:
 
 
 def _statement(
-    tables: Tables, kind: DatabaseKind, write: Write, source: Any, rows: Any
+    tables: Tables, kind: DatabaseKind, write: Write, source: Any, rows: Any, more: Sequence[Source] = ()
 ) -> Any:  # Any: of every DML class
     match write:
         case _Insert(name, columns):
             table = tables.by_name[name]
-            return insert_rows(kind, table, columns, source, rows, skip_existing=name in _SKIP_EXISTING)
+            skips = name in _SKIP_EXISTING
+            return insert_rows(kind, table, columns, source, rows, more=more, skip_existing=skips)
         case _Update(name, columns):
             return update_rows(tables.by_name[name], columns, source)
         case _Acknowledge():
@@ -323,8 +340,9 @@ def _types(write: Write) -> Mapping[str, Any]:
 
 
 @lru_cache(maxsize=512)
-def _columns(write: Write) -> Sequence[str]:
-    return tuple(_types(write))
+def _parameters(write: Write, prefix: str) -> Sequence[tuple[str, str]]:
+    """The parameters of one row, or of the arrays of all, each with its column."""
+    return tuple((f"{prefix}{name}", name) for name in _types(write))
 
 
 async def _explain(tables: Tables, session: Session, write: Write, rows: Rows) -> None:

@@ -89,12 +89,20 @@ def array_source(columns: Columns, prefix: str) -> tuple[Source, Any]:  # Any: a
 
 
 def insert_rows(
-    kind: DatabaseKind, table: Table, names: Sequence[str], source: Source, rows: Any, *, skip_existing: bool
+    kind: DatabaseKind,
+    table: Table,
+    names: Sequence[str],
+    source: Source,
+    rows: Any,
+    *,
+    more: Sequence[Source] = (),
+    skip_existing: bool,
 ) -> Any:  # Any: each dialect has an insert class of its own
-    """Insert rows with these columns."""
+    """Insert rows with these columns: those of arrays, or one and the `more` that come after it."""
     statement = kind.insert(table)
     if rows is None:
-        statement = statement.values({name: source[name] for name in names})
+        given = [{name: one[name] for name in names} for one in (source, *more)]
+        statement = statement.values(given if more else given[0])
     else:
         statement = statement.from_select(list(names), select(*(source[name] for name in names)))
     return kind.skipping(statement) if skip_existing else statement
