@@ -1,12 +1,14 @@
-"""Threads for plain `def` functions: one each, so that they never wait for one another or for a pool."""
+"""Threads for plain `def` functions: one each while it runs, so that they never wait for one another or for a pool."""
 
 import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from stagewright.runtime.fork_guard import ends_in_this_process
+from stagewright.runtime.spare_threads import SpareThreads
 
 __all__ = ["DEFAULT_CAP", "BodyRaisedError", "BodyThread", "BodyThreads"]
 
@@ -29,7 +31,7 @@ class BodyRaisedError(RuntimeError):
 
 
 class BodyThreads:
-    """Starts daemon threads and counts those that nobody waits for any more.
+    """Calls functions in daemon threads and counts those that nobody waits for any more.
 
     Python can't end a thread: when the task that awaits one is cancelled, or times out, the thread goes on by itself,
     abandoned until its function returns. What that returns or raises then is dropped, and being a daemon the thread
@@ -43,6 +45,7 @@ class BodyThreads:
         self.cap = cap
         self._lock = threading.Lock()
         self._abandoned = 0
+        self._threads = SpareThreads()
 
     @property
     def abandoned(self) -> int:
@@ -55,13 +58,13 @@ class BodyThreads:
         return self._abandoned >= self.cap
 
     def start(self, function: Callable[[], R], *, name: str) -> "BodyThread[R]":
-        """Run a blocking function in a thread of its own, with the caller's context variables."""
+        """Run a blocking function in a thread that runs nothing else meanwhile, with the caller's context variables."""
         thread = BodyThread(function, self._lock, self._count)
-        thread.start(name)
+        thread.start(self._threads, name)
         return thread
 
     async def run(self, function: Callable[[], R], *, name: str) -> R:
-        """Run a blocking function in a thread of its own, with the caller's context variables, and wait for it.
+        """Run a blocking function in such a thread, and wait for it.
 
         Raises:
             BodyRaisedError: If the function raised something that is no `Exception`, or `StopIteration`.
@@ -88,10 +91,9 @@ class BodyThread(Generic[R]):
         self._loop = asyncio.get_running_loop()
         self._done: asyncio.Future[R] = self._loop.create_future()
 
-    def start(self, name: str) -> None:
+    def start(self, threads: SpareThreads, name: str) -> None:
         """Begin."""
-        context = contextvars.copy_context()
-        threading.Thread(target=self._work, args=(context, name), name=name, daemon=True).start()
+        threads.start(partial(self._work, contextvars.copy_context(), name), name=name)
 
     async def result(self) -> R:
         """Wait for what the function returns, or raise what it raises; cancelled, leave it to itself.
@@ -109,17 +111,17 @@ class BodyThread(Generic[R]):
             self._done.add_done_callback(_retrieve)
             raise
 
-    def _work(self, context: contextvars.Context, name: str) -> None:
+    def _work(self, context: contextvars.Context, name: str, become_free: Callable[[], None]) -> None:
         try:
             with ends_in_this_process(f"the function of thread {name!r}"):
                 result = context.run(self._function)
         except BaseException as error:  # whatever the function raises is the caller's to see
             raised = _raisable(error)
-            self._finish(lambda: self._done.set_exception(raised))
+            self._finish(lambda: self._done.set_exception(raised), become_free)
         else:
-            self._finish(lambda: self._done.set_result(result))
+            self._finish(lambda: self._done.set_result(result), become_free)
 
-    def _finish(self, settle: Callable[[], None]) -> None:
+    def _finish(self, settle: Callable[[], None], become_free: Callable[[], None]) -> None:
         def settle_if_wanted() -> None:
             if not self._done.done():
                 settle()
@@ -128,6 +130,8 @@ class BodyThread(Generic[R]):
             self.is_finished = True
             if self._is_abandoned:
                 self._count(-1)
+        # Before anybody hears of the end: what is done next finds this thread.
+        become_free()
         try:
             self._loop.call_soon_threadsafe(settle_if_wanted)
         except RuntimeError:

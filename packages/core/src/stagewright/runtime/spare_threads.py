@@ -1,0 +1,80 @@
+"""Daemon threads that are used again: starting one costs more than most of the calls that need one."""
+
+import os
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Final
+
+__all__ = ["SpareThreads"]
+
+_SPARE_FOR: Final = 1.0
+Work = Callable[[Callable[[], None]], None]
+"""Something to do; it is given what makes its thread free for the next, to be called last."""
+
+
+class SpareThreads:
+    """Gives each piece of work a thread that does nothing else meanwhile: one that has become free, or else a new one.
+
+    A free thread ends when there was nothing to do for a second.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: list[_Spare] = []
+        self._process = os.getpid()
+
+    def start(self, work: Work, *, name: str) -> None:
+        """Do something in a thread of this name."""
+        if self._process != os.getpid():
+            # A forked child has none of its parent's threads, and perhaps a lock that one of them held.
+            self._lock, self._free, self._process = threading.Lock(), [], os.getpid()
+        with self._lock:
+            thread = self._free.pop() if self._free else None
+        if thread is None:
+            thread = _Spare(self._lock, self._free)
+            thread.give(work, name)
+            threading.Thread(target=thread.run, name=name, daemon=True).start()
+        else:
+            thread.give(work, name)
+
+
+class _Spare:
+    def __init__(self, lock: threading.Lock, free: "list[_Spare]") -> None:
+        self._lock = lock
+        self._free = free
+        self._given: SimpleQueue[tuple[Work, str]] = SimpleQueue()
+
+    def give(self, work: Work, name: str) -> None:
+        self._given.put((work, name))
+
+    def run(self) -> None:
+        work: Work | None
+        while True:
+            try:
+                work, name = self._given.get(timeout=_SPARE_FOR)
+            except Empty:
+                if self._leave():
+                    return
+                # Somebody has chosen it at this very moment.
+                work, name = self._given.get()
+            threading.current_thread().name = name
+            try:
+                work(self._become_free)
+            except BaseException:
+                self._leave()
+                raise
+            # A thread that waits keeps nothing of what it did.
+            work = None
+
+    def _leave(self) -> bool:
+        """Take no more work; False if there is some already."""
+        with self._lock:
+            if self not in self._free:
+                return False
+            self._free.remove(self)
+            return True
+
+    def _become_free(self) -> None:
+        with self._lock:
+            self._free.append(self)
