@@ -1,6 +1,7 @@
 """Connections that are kept outside of their pool for a moment, because they will be used again at once."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -143,6 +144,8 @@ async def test_none_is_left_when_the_engine_is_disposed_of(
     await _read_at_once(database, 6)
     old = _pool(database)
     assert old.checkedout() == 6
+    # While they are closed, it is time to give them back.
+    time.sleep(0.15)  # noqa: ASYNC251 - nothing else is to happen before
     await database.engine.dispose()
     assert len(closed) == 6
     await _read(database)

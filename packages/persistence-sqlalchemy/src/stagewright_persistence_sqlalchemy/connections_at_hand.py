@@ -91,6 +91,7 @@ class ConnectionsAtHand:
             self._return_later(loop)
 
     def _close_all(self, _engine: Engine) -> None:
-        for taken in self._idle:
+        # Closing waits for the server, and other things happen meanwhile.
+        idle, self._idle = self._idle, []
+        for taken in idle:
             taken.connection.invalidate()
-        self._idle.clear()
