@@ -118,7 +118,10 @@ class Workers:
 
     def _freeze_when(self, condition: Callable[[], bool], worker: WorkerProcess) -> None:
         worker.send(signal.SIGSTOP)
+        deadline = time.monotonic() + 120
         while not condition():
+            if time.monotonic() > deadline:
+                pytest.fail(f"{worker.name} was never met where it should stand still")
             worker.send(signal.SIGCONT)
             time.sleep(random.uniform(0.0, 0.01))
             worker.send(signal.SIGSTOP)

@@ -34,6 +34,7 @@ async def _limit(url: str) -> object:
 @pytest.mark.parametrize(
     "way", stores("asyncpg", "psycopg", "mariadb", differ={"psycopg", "mariadb"}), indirect=True
 )
+@pytest.mark.guarantee("sql.idle-transactions-end")
 async def test_a_transaction_may_wait_a_minute_for_its_next_statement(way: str, url: str) -> None:
     assert await _limit(url) == (60 if way == "mariadb" else "1min")
 
@@ -69,18 +70,25 @@ async def test_the_limit_of_the_database_stays(postgres_url: str) -> None:
         databases.drop("of_another_limit")
 
 
-@pytest.mark.parametrize("way", ["asyncpg", "psycopg"], indirect=True)
+@pytest.mark.parametrize(
+    "way", stores("asyncpg", "psycopg", "mariadb", differ={"psycopg", "mariadb"}), indirect=True
+)
 @pytest.mark.guarantee("sql.idle-transactions-end")
 async def test_a_transaction_that_stands_still_loses_its_locks(
-    url: str, database: Database, open_database: OpenDatabase
+    way: str, url: str, database: Database, open_database: OpenDatabase
 ) -> None:
-    short = open_database(f"{url}?options=-c%20idle_in_transaction_session_timeout%3D300ms")
+    short = open_database(url)
+    shortening = "SET SESSION idle_transaction_timeout = 1"
+    if way != "mariadb":
+        short = open_database(f"{url}?options=-c%20idle_in_transaction_session_timeout%3D300ms")
+        shortening = "SELECT 1"
     async with database.engine.begin() as connection:
         await connection.execute(text("CREATE TABLE safe (coins int)"))
         await connection.execute(text("INSERT INTO safe VALUES (1)"))
     try:
         with pytest.raises(TransientError):
             async with short.sessions.writing() as session:
+                await session.execute(text(shortening), {})
                 await session.execute(text("UPDATE safe SET coins = 100"), {})
                 async with asyncio.timeout(20), database.engine.begin() as connection:
                     await connection.execute(text("UPDATE safe SET coins = coins + 1"))

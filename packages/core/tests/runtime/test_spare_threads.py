@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from functools import partial
 
 import pytest
 
@@ -63,7 +64,8 @@ async def test_an_abandoned_function_keeps_its_thread_until_it_returns() -> None
     await asyncio.to_thread(inside.wait, 30)
     hanging.cancel()
     await asyncio.wait({hanging})
-    assert await threads.run(lambda: threading.current_thread().name, name="next") == "next"
+    async with asyncio.timeout(20):
+        assert await threads.run(lambda: threading.current_thread().name, name="next") == "next"
     assert threads.abandoned == 1
     go.set()
 
@@ -99,21 +101,17 @@ async def test_work_that_comes_when_a_thread_is_about_to_end_is_done(monkeypatch
             assert done == [number] * 4
 
 
-async def test_a_thread_that_waits_keeps_nothing_of_what_it_did() -> None:
+async def test_a_thread_that_waits_keeps_nothing_of_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
     class Large:
         pass
 
+    monkeypatch.setattr(spare_threads, "_SPARE_FOR", 3_600.0)
     threads = BodyThreads()
     large = Large()
     gone = threading.Event()
     weakref.finalize(large, gone.set)
-
-    def body(large: Large) -> None:
-        assert isinstance(large, Large)
-
-    kept = [large]
+    assert await threads.run(partial(isinstance, large, Large), name="t")
     del large
-    await threads.run(lambda: body(kept.pop()), name="t")
     gc.collect()
     assert await asyncio.to_thread(gone.wait, 30)
 

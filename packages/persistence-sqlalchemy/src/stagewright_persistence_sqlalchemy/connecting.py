@@ -51,8 +51,7 @@ class PooledConnections:
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
         self._suspects = 0
-        self._waiting = 0
-        self._at_hand = ConnectionsAtHand.of_pool(engine)
+        self._at_hand = ConnectionsAtHand.of(engine)
 
     @asynccontextmanager
     async def taken(self) -> AsyncIterator[PoolProxiedConnection]:
@@ -62,7 +61,7 @@ class PooledConnections:
             TransientError: As `connected`.
         """
         # Who waits for the pool already comes first.
-        idle = None if self._waiting else self._at_hand.take() or await self._idle()
+        idle = None if self._at_hand.has_waiting else self._at_hand.take() or await self._idle()
         if idle is not None and _is_closed(idle.connection.driver_connection):
             self.discard(idle.connection)
             idle = None
@@ -70,20 +69,14 @@ class PooledConnections:
             try:
                 yield idle.connection
             except BaseException:
-                # What the pool does with a connection that comes back is for one that may be left open.
+                # Something may be open on it, which the pool undoes when it comes back.
                 idle.connection.close()
                 raise
-            if self._waiting:
-                idle.connection.close()
-            else:
-                self._at_hand.put(idle)
+            self._at_hand.put(idle)
             return
         async with AsyncExitStack() as held:
-            self._waiting += 1
-            try:
+            with self._at_hand.waiting():
                 connection = await held.enter_async_context(connected(self._engine))
-            finally:
-                self._waiting -= 1
             with translated_errors():
                 opened = await connection.get_raw_connection()
             yield opened

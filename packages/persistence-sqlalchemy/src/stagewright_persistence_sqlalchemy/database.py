@@ -99,13 +99,16 @@ class Database:
         """Read what is committed; a read that a server cuts off is repeated, three times in all."""
         tries = _TRIES if self.kind.skips_locked else 1
         while True:
-            async with self.sessions.reading() as session:
-                try:
+            has_asked = False
+            try:
+                async with self.sessions.reading() as session:
+                    has_asked = True
                     return await session.fetch(statement, parameters)
-                except TransientError:
-                    tries -= 1
-                    if not tries:
-                        raise
+            except TransientError:
+                tries -= 1
+                # For a connection it was waited long enough.
+                if not (has_asked and tries):
+                    raise
             await self._pause()
 
     @asynccontextmanager

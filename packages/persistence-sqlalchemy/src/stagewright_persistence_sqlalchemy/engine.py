@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool, ConnectionPoolEntry, StaticPool
 
 from stagewright.errors import InvalidSettingError
+from stagewright_persistence_sqlalchemy.connections_at_hand import ConnectionsAtHand
 from stagewright_persistence_sqlalchemy.database_url import database_url, with_driver
 from stagewright_persistence_sqlalchemy.idle_transactions import limit_idle_transactions
 from stagewright_persistence_sqlalchemy.names import PLAIN_NAMES, Names
@@ -83,6 +84,7 @@ def create_engine(
     names = names_in(chosen, schema=schema, table_prefix=table_prefix)
     engine = _engine_of(chosen, checked_parameters(chosen), pool_size, options)
     engine.update_execution_options(**{_NAMES: names})
+    ConnectionsAtHand.give_to(engine)
     return engine
 
 

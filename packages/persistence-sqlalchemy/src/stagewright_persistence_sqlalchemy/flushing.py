@@ -35,8 +35,8 @@ from stagewright_persistence_sqlalchemy.tables import PLAIN_TABLES, Tables, for_
 
 __all__ = ["flush"]
 
-# An outcome inserts two events.
-_FEW: Final = 3
+# Of other tables several rows are rare, and each number would be a text of its own.
+_FEW_EVENTS: Final = 3
 _SKIP_EXISTING: Final = frozenset({PLAIN_TABLES.logs.name})
 # A row comes after those that it refers to.
 _ORDER: Final = (
@@ -200,7 +200,7 @@ def _composed(
     """One statement for these writes, each with how many rows are plain parameters; of any number of rows it is 0.
 
     One row is the usual case, and cheaper as plain parameters than as arrays: for the driver, and for the planner. So
-    are a few of an insert. With `refuses` it is a transaction by itself, which has locked nothing before.
+    are the few events of an outcome. With `refuses` it is a transaction by itself, which has locked nothing before.
     """
     parts, changed = [], []
     runs: list[CTE] = []
@@ -249,7 +249,8 @@ def _is_of_runs(write: Write) -> bool:
 
 def _plain_rows(write: Write, rows: Rows) -> int:
     """How many rows are sent as plain parameters; 0 if they are sent as arrays."""
-    return len(rows) if len(rows) <= (_FEW if isinstance(write, _Insert) else 1) else 0
+    is_of_events = isinstance(write, _Insert) and write.table == PLAIN_TABLES.outbox.name
+    return len(rows) if len(rows) <= (_FEW_EVENTS if is_of_events else 1) else 0
 
 
 @lru_cache(maxsize=64)
@@ -339,7 +340,7 @@ def _types(write: Write) -> Mapping[str, Any]:
             return column_types_of(PLAIN_TABLES.jobs, columns)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=2048)
 def _parameters(write: Write, prefix: str) -> Sequence[tuple[str, str]]:
     """The parameters of one row, or of the arrays of all, each with its column."""
     return tuple((f"{prefix}{name}", name) for name in _types(write))

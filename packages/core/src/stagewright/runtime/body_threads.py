@@ -1,6 +1,7 @@
 """Threads for plain `def` functions: one each while it runs, so that they never wait for one another or for a pool."""
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 from collections.abc import Callable
@@ -64,7 +65,7 @@ class BodyThreads:
         return thread
 
     async def run(self, function: Callable[[], R], *, name: str) -> R:
-        """Run a blocking function in such a thread, and wait for it.
+        """Run a blocking function as `start` does, and wait for it.
 
         Raises:
             BodyRaisedError: If the function raised something that is no `Exception`, or `StopIteration`.
@@ -111,32 +112,33 @@ class BodyThread(Generic[R]):
             self._done.add_done_callback(_retrieve)
             raise
 
-    def _work(self, context: contextvars.Context, name: str, become_free: Callable[[], None]) -> None:
+    def _work(self, context: contextvars.Context, name: str) -> Callable[[], None]:
+        """Call the function; what is given back tells of its end."""
+        settle: Callable[[], None]
         try:
             with ends_in_this_process(f"the function of thread {name!r}"):
                 result = context.run(self._function)
         except BaseException as error:  # whatever the function raises is the caller's to see
-            raised = _raisable(error)
-            self._finish(lambda: self._done.set_exception(raised), become_free)
+            settle = partial(self._done.set_exception, _raisable(error))
         else:
-            self._finish(lambda: self._done.set_result(result), become_free)
-
-    def _finish(self, settle: Callable[[], None], become_free: Callable[[], None]) -> None:
-        def settle_if_wanted() -> None:
-            if not self._done.done():
-                settle()
-
+            settle = partial(self._done.set_result, result)
         with self._lock:
             self.is_finished = True
             if self._is_abandoned:
                 self._count(-1)
-        # Before anybody hears of the end: what is done next finds this thread.
-        become_free()
-        try:
-            self._loop.call_soon_threadsafe(settle_if_wanted)
-        except RuntimeError:
-            # The loop has ended, so nobody waits for this function any more.
-            return
+        return partial(_tell, self._loop, self._done, settle)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, done: "asyncio.Future[Any]", settle: Callable[[], None]) -> None:
+    """Settle a function's future on its loop, where it is still wanted."""
+
+    def settle_if_wanted() -> None:
+        if not done.done():
+            settle()
+
+    # Once the loop has ended, nobody waits for the function any more.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(settle_if_wanted)
 
 
 def _retrieve(done: "asyncio.Future[Any]") -> None:  # Any: of any function

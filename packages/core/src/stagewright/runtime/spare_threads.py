@@ -9,8 +9,8 @@ from typing import Final
 __all__ = ["SpareThreads"]
 
 _SPARE_FOR: Final = 1.0
-Work = Callable[[Callable[[], None]], None]
-"""Something to do; it is given what makes its thread free for the next, to be called last."""
+Work = Callable[[], Callable[[], None]]
+"""Something to do; it gives what tells of its end, which is called when its thread is free for the next."""
 
 
 class SpareThreads:
@@ -59,13 +59,14 @@ class _Spare:
                 # Somebody has chosen it at this very moment.
                 work, name = self._given.get()
             threading.current_thread().name = name
-            try:
-                work(self._become_free)
-            except BaseException:
-                self._leave()
-                raise
-            # A thread that waits keeps nothing of what it did.
+            tell = work()
+            # A thread that is free keeps nothing of what it did.
             work = None
+            with self._lock:
+                self._free.append(self)
+            # Last: what is done next, on hearing of it, finds this thread.
+            tell()
+            del tell
 
     def _leave(self) -> bool:
         """Take no more work; False if there is some already."""
@@ -74,7 +75,3 @@ class _Spare:
                 return False
             self._free.remove(self)
             return True
-
-    def _become_free(self) -> None:
-        with self._lock:
-            self._free.append(self)
