@@ -1,6 +1,6 @@
 """The events of a run, as its sink receives them."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cache
@@ -225,9 +225,15 @@ def event_payload(event: Event) -> dict[str, Json]:
 
 def event_of_record(record: EventRecord) -> Event:
     """Rebuild the event of an outbox row, times as times."""
-    columns = {"timestamp": record.occurred_at, "run_id": record.run_id}
+    columns = {
+        "timestamp": record.occurred_at,
+        "run_id": record.run_id,
+        "event_id": record.id,
+        "sequence": record.sequence,
+        "delivered_to": record.delivered_to,
+    }
     event: Event = _adapter(record.type).validate_python({**record.payload, **columns})
-    return replace(event, event_id=record.id, sequence=record.sequence, delivered_to=record.delivered_to)
+    return event
 
 
 @cache

@@ -162,14 +162,15 @@ class Executions:
             execution.job.worker_losses,
             execution.job.max_worker_losses,
         )
-        told = asyncio.create_task(execution.abort.wait())
+        told = execution.abort.told()
         until = asyncio.get_running_loop().time() + self._settings.stale_lease_threshold.total_seconds()
         try:
             while others := self._others(execution):
                 left = until - asyncio.get_running_loop().time()
                 if told.done() or left <= 0:
                     break
-                await asyncio.wait({*others, told}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                changes: set[asyncio.Future[Any]] = {*others, told}  # Any: of either
+                await asyncio.wait(changes, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         finally:
             told.cancel()
         return not execution.abort.is_set

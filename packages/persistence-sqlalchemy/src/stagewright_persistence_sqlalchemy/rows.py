@@ -66,7 +66,10 @@ _STAGE_RECORD_FIELDS = tuple(field.name for field in fields(StageRecord))
 
 def column_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of some fields of a record, by column name."""
-    return {_RENAMED.get(name, name): _stored(value) for name, value in values.items()}
+    return {
+        _RENAMED.get(name, name): value if (write := _WRITERS.get(type(value))) is None else write(value)
+        for name, value in values.items()
+    }
 
 
 def run_of(row: Row) -> RunRecord:
@@ -249,11 +252,6 @@ def _stage(*values: Any) -> StoredStage:
     if fields["artifacts"]:
         fields["artifacts"] = {name: ClaimCheck(**claim) for name, claim in fields["artifacts"].items()}
     return StoredStage(**fields)
-
-
-def _stored(value: Any) -> Any:
-    write = _WRITERS.get(type(value))
-    return value if write is None else write(value)
 
 
 def _claims_inside(value: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import timedelta
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from stagewright.commands import ExecuteJobResult
 from stagewright.definitions import AbortReason
@@ -94,9 +94,10 @@ class JobExecution:
                 successor=self._successor,
             )
         )
-        told = asyncio.create_task(self.abort.wait())
+        told = self.abort.told()
+        first: set[asyncio.Future[Any]] = {body, told}  # Any: one gives a result, the other nothing
         try:
-            await asyncio.wait({body, told}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             if not body.done():
                 await self._end(body)
         except asyncio.CancelledError:

@@ -15,7 +15,7 @@ class AbortSource:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reason: AbortReason | None = None
-        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self._waiting: list[asyncio.Future[None]] = []
 
     @property
     def is_set(self) -> bool:
@@ -34,28 +34,40 @@ class AbortSource:
                 return
             self._reason = reason
             waiting, self._waiting = self._waiting, []
-        for loop, event in waiting:
+        for told in waiting:
+            loop = told.get_loop()
             if not loop.is_closed():
-                loop.call_soon_threadsafe(event.set)
+                loop.call_soon_threadsafe(_settle, told)
+
+    def told(self) -> "asyncio.Future[None]":
+        """A future of the running event loop that is done once the signal is set; who loses interest cancels it."""
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        with self._lock:
+            if self._reason is None:
+                self._waiting.append(told)
+                return told
+        told.set_result(None)
+        return told
 
     async def wait(self) -> None:
         """Return once the signal is set."""
-        waiter = (asyncio.get_running_loop(), asyncio.Event())
-        with self._lock:
-            if self._reason is not None:
-                return
-            self._waiting.append(waiter)
+        told = self.told()
         try:
-            await waiter[1].wait()
+            await told
         finally:
             with self._lock:
-                if waiter in self._waiting:
-                    self._waiting.remove(waiter)
+                if told in self._waiting:
+                    self._waiting.remove(told)
 
     def raise_if_set(self) -> None:
         """Raise `StageAbortedError` if the signal is set."""
         if self._reason is not None:
             raise StageAbortedError(self._reason)
+
+
+def _settle(told: "asyncio.Future[None]") -> None:
+    if not told.done():
+        told.set_result(None)
 
 
 class NeverAborted(AbortSource):

@@ -187,23 +187,27 @@ def _failed(activity: ActivityRun, error: BaseException) -> BodyFailed:
 @asynccontextmanager
 async def _logs_written_meanwhile(activity: ActivityRun, reports: StageReports) -> AsyncIterator[None]:
     """Write log lines each second while a body runs, so that they can be read, and survive a crash."""
-    writer = asyncio.create_task(_write_logs(activity, reports))
+    writers: list[asyncio.Task[None]] = []
+    # Most bodies are done before the first second is over.
+    beginning = asyncio.get_running_loop().call_later(
+        _LOG_INTERVAL, lambda: writers.append(asyncio.create_task(_write_logs(activity, reports)))
+    )
     try:
         yield
     finally:
-        writer.cancel()
-        # Waiting for a set, unlike awaiting the task, lets a cancellation of this very task through.
-        await asyncio.wait({writer})
+        beginning.cancel()
+        for writer in writers:
+            writer.cancel()
+            # Waiting for a set, unlike awaiting the task, lets a cancellation of this very task through.
+            await asyncio.wait({writer})
 
 
 async def _write_logs(activity: ActivityRun, reports: StageReports) -> None:
     while True:
-        await asyncio.sleep(_LOG_INTERVAL)
         lines = reports.take_logs()
-        if not lines:
-            continue
         try:
-            await activity.resources.write_logs(lines)
+            if lines:
+                await activity.resources.write_logs(lines)
         except Exception:  # the lines are tried again with the next ones, and with the outcome
             reports.put_back_logs(lines)
             _log.warning(
@@ -213,3 +217,4 @@ async def _write_logs(activity: ActivityRun, reports: StageReports) -> None:
             # Whether they were written is unknown; a line that is there already is skipped by its id.
             reports.put_back_logs(lines)
             raise
+        await asyncio.sleep(_LOG_INTERVAL)
