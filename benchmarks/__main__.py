@@ -31,6 +31,7 @@ _QUICK = Sizes(
     runs=300,
     slow_runs=100,
     steps=200,
+    fan_outs=40,
     backlog=2_000,
     slow_backlog=400,
     idle=10,
@@ -40,7 +41,7 @@ _QUICK = Sizes(
 )
 # So that it ends within five minutes.
 _QUICK_SECONDS = 280
-_TINY = Sizes(runs=4, slow_runs=3, steps=5, backlog=6, slow_backlog=4, idle=2, imports=1, slots=2)
+_TINY = Sizes(runs=4, slow_runs=3, steps=5, fan_outs=2, backlog=6, slow_backlog=4, idle=2, imports=1, slots=2)
 _PEERS = (
     "dbos",
     "procrastinate",

@@ -5,10 +5,12 @@ from typing import Any, Protocol
 
 from benchmarks.run_tables import RunTables
 
-__all__ = ["STAGES", "WORKFLOW", "Contender"]
+__all__ = ["FAN", "STAGES", "WORKFLOW", "Contender"]
 
 WORKFLOW = "three-stages"
 STAGES = ("s1", "s2", "s3")
+FAN = 20
+"""How many stages, or steps, are side by side."""
 
 
 class Contender(Protocol):

@@ -73,6 +73,7 @@ class Sizes:
         runs: Three-stage runs on PostgreSQL; of those that take long, a part.
         slow_runs: Three-stage runs, or workflows, of those that do fewer than a hundred a second, and on SQLite.
         steps: Steps of one stage.
+        fan_outs: Runs, or workflows, of twenty stages or steps side by side.
         backlog: Single-stage runs, or jobs, that wait.
         slow_backlog: The same, where each takes long.
         idle: Runs created one after the other.
@@ -85,6 +86,7 @@ class Sizes:
     runs: int = 600
     slow_runs: int = 150
     steps: int = 1_000
+    fan_outs: int = 60
     backlog: int = 10_000
     slow_backlog: int = 1_000
     idle: int = 100
@@ -100,6 +102,7 @@ def rows_of(sizes: Sizes) -> list[Row]:
     return [
         Row("three", "three-stage runs, create to COMPLETED", "runs/s", _three(sizes), ("stage", 3)),
         Row("steps", f"one stage of {most}{sizes.steps:,} steps", "steps/s", _steps(sizes)),
+        Row("fan-out", "runs of 20 stages, or steps, side by side", "stages/s", _fan_out(sizes)),
         Row("backlog", "single-stage runs drained from a backlog", "runs/s", _backlog(sizes)),
         Row("first-line", "idle: CreateRun to the first line in another process", "ms", _first_line(sizes)),
         Row("idle-three", "idle: three stages, create to COMPLETED", "ms", _idle_three(sizes)),
@@ -140,6 +143,16 @@ def _steps(sizes: Sizes) -> list[Entry]:
         Entry("Stagewright on SQLite", f"{_OWN}:steps", "sqlite", sizes.steps),
         Entry("DBOS, async on SQLite", f"{_DBOS}:steps", "sqlite", sizes.steps, {"way": "async"}),
         Entry("DBOS, sync on SQLite", f"{_DBOS}:steps", "sqlite", sizes.steps, {"way": "sync"}),
+    ]
+
+
+def _fan_out(sizes: Sizes) -> list[Entry]:
+    ours, theirs = f"{_OWN}:fan_out", f"{_DBOS}:fan_out"
+    return [
+        Entry("Stagewright, worker", ours, "postgresql", sizes.fan_outs),
+        Entry("DBOS, async", theirs, "postgresql", sizes.fan_outs),
+        Entry("Stagewright, worker on SQLite", ours, "sqlite", sizes.fan_outs),
+        Entry("DBOS, async on SQLite", theirs, "sqlite", sizes.fan_outs),
     ]
 
 

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contender import STAGES, WORKFLOW, Contender
+from benchmarks.contender import FAN, STAGES, WORKFLOW, Contender
 from benchmarks.draining import drain
 from benchmarks.figures import Figures, Pace, Request, Stopwatch
 from benchmarks.idle_latency import COMPLETED, FIRST_LINE, measure_latency, measure_resident
@@ -14,13 +14,14 @@ from benchmarks.stagewright_runs import open_stagewright
 from benchmarks.step_replay import open_steps
 from benchmarks.three_stage_flow import first_input
 
-from stagewright import Kernel, StageContext, Workflow, define_workflow, open_kernel
+from stagewright import Kernel, StageContext, Workflow, define_stage, define_workflow, open_kernel
 from stagewright.commands import CreateRun
 from stagewright_host_node import NodeHost
 from stagewright_host_node.garbage_collection import settle_garbage_collection
 
 __all__ = [
     "backlog",
+    "fan_out",
     "floor",
     "hosted_three_stages",
     "idle_first_line",
@@ -72,22 +73,30 @@ async def _drain(contender: Contender, request: Request) -> Figures:
 
 def hosted_three_stages(request: Request) -> Figures:
     """Three-stage runs by a worker as it is shipped, created by the same process meanwhile."""
+    ends = _Ends()
+    return _hosted(request, _counted(WORKFLOW, STAGES, ends), ends, warm_up=2 * request.slots)
 
+
+def fan_out(request: Request) -> Figures:
+    """Runs of stages side by side, in the same way; counted are the stages."""
+    ends = _Ends(bodies_each=FAN)
+    return _hosted(request, _fanned(ends), ends, warm_up=4)
+
+
+def _hosted(request: Request, workflow: Workflow, ends: "_Ends", *, warm_up: int) -> Figures:
     async def measure() -> Figures:
-        ends = _Ends()
-        workflow = _counted(WORKFLOW, STAGES, ends)
         async with (
             open_kernel(workflow, request.url, create_schema=True) as kernel,
             open_tables(request.url) as tables,
             NodeHost(kernel, concurrency=request.slots, handle_signals=False),
         ):
             settle_garbage_collection()
-            pace = Pace(request, 2 * request.slots)
+            pace = Pace(request, warm_up)
             while not pace.is_found:
                 await tables.clear()
                 watch = Stopwatch()
                 await _create_and_wait(kernel, tables, ends, pace.size)
-                pace.note(watch.stop(pace.size))
+                pace.note(watch.stop(pace.size * ends.bodies_each))
             return pace.figures
 
     return asyncio.run(measure())
@@ -125,13 +134,14 @@ async def _take_backlog(kernel: Kernel, tables: RunTables, ends: "_Ends", runs: 
 class _Ends:
     """Counts the bodies of last stages that were called, so that tables are looked at only when that is worth it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, bodies_each: int = 1) -> None:
+        self.bodies_each = bodies_each
         self.bodies = 0
         self.expected = 0
         self.were_reached = asyncio.Event()
 
-    def expect(self, bodies: int) -> None:
-        self.expected = bodies
+    def expect(self, runs: int) -> None:
+        self.expected = runs * self.bodies_each
         self.bodies = 0
         self.were_reached.clear()
 
@@ -153,6 +163,17 @@ def _counted(workflow_id: str, stages: tuple[str, ...], ends: _Ends) -> Workflow
     for stage_id in stages[:-1]:
         builder = builder.stage(stage_id, add_one, input=Any, output=Any)
     return builder.stage(stages[-1], add_one_and_count, input=Any, output=Any).build()
+
+
+def _fanned(ends: _Ends) -> Workflow:
+    async def add_one_and_count(ctx: StageContext[Any]) -> Any:
+        ends.count()
+        return {"amount": ctx.input["amount"] + 1}
+
+    sides = (
+        define_stage(f"side-{number}", add_one_and_count, input=Any, output=Any) for number in range(FAN)
+    )
+    return define_workflow(WORKFLOW, input=Any).parallel(*sides).build()
 
 
 async def _create_and_wait(kernel: Kernel, tables: RunTables, ends: _Ends, runs: int) -> None:

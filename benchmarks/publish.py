@@ -14,7 +14,7 @@ __all__ = ["block_of", "main", "publish"]
 
 _ROOT = Path(__file__).resolve().parents[1]
 _ROWS: dict[str, Collection[str]] = {
-    "comparison": ("three", "steps", "backlog", "first-line", "idle-three", "memory", "import"),
+    "comparison": ("three", "steps", "fan-out", "backlog", "first-line", "idle-three", "memory", "import"),
     "scaling": ("processes", "finished", "pending", "suspended"),
 }
 

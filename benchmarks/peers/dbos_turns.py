@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from benchmarks.contender import FAN
 from benchmarks.figures import Figures, Pace, Request, Stopwatch
 
-__all__ = ["backlog", "steps", "three_steps_async", "three_steps_queued", "three_steps_sync"]
+__all__ = ["backlog", "fan_out", "steps", "three_steps_async", "three_steps_queued", "three_steps_sync"]
 
 _POOL = 20  # its own default; more where more call
 _PRODUCERS = 4
@@ -119,6 +120,31 @@ def _steps_async(dbos: Any, request: Request) -> Figures:
 
     dbos.launch()
     return asyncio.run(_paced_async(measure, request, _STEPS_FIRST))
+
+
+def fan_out(request: Request) -> Figures:
+    """Workflows of steps side by side, by coroutines; counted are the steps."""
+    with _launched(request) as (dbos, _):
+        step = _async_step(dbos)
+
+        async def fan(amount: int) -> int:
+            return sum(await asyncio.gather(*(step(amount) for _ in range(FAN))))
+
+        workflow = dbos.workflow(name="fan")(fan)
+        dbos.launch()
+
+        async def call(numbers: range) -> None:
+            for number in numbers:
+                assert await workflow(number) == FAN * (number + 1)
+
+        async def measure(count: int) -> Figures:
+            watch = Stopwatch()
+            async with asyncio.TaskGroup() as callers:
+                for first in range(request.slots):
+                    callers.create_task(call(range(first, count, request.slots)))
+            return watch.stop(count * FAN)
+
+        return asyncio.run(_paced_async(measure, request, 4))
 
 
 def backlog(request: Request) -> Figures:

@@ -153,7 +153,7 @@ def test_the_command_measures_and_tells_it_twice(tmp_path: Path, capsys: pytest.
 # The fixture isn't used for its server, which isn't durable, but for what a missing one means.
 @pytest.mark.usefixtures("postgres_url")
 def test_the_command_measures_every_row(tmp_path: Path) -> None:
-    rows = ["three", "steps", "backlog", "first-line", "idle-three", "memory"]
+    rows = ["three", "steps", "fan-out", "backlog", "first-line", "idle-three", "memory"]
     told = told_by_the_command(tmp_path, ",".join(rows))
     assert [row["key"] for row in told["rows"]] == rows
 
