@@ -155,6 +155,22 @@ async def test_what_a_plain_function_raises_comes_out_of_its_step(run_steps: Run
     assert (run.status, caught[-1]) == (Status.COMPLETED, "async")
 
 
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, GeneratorExit])
+async def test_what_would_end_the_event_loop_fails_the_step_whose_thread_raises_it(
+    run_steps: RunSteps, kind: type[BaseException]
+) -> None:
+    def leave() -> None:
+        raise kind("bye")
+
+    async def body(ctx: Ctx) -> Any:
+        await ctx.step.run("leave", leave)
+
+    run, _ = await run_steps(body)
+    assert run.status is Status.FAILED
+    assert run.error is not None
+    assert kind.__name__ in str(run.error)
+
+
 async def test_a_plain_function_beats_by_calling(run_steps: RunSteps, clock: FakeClock) -> None:
     def body(ctx: BlockingCtx) -> Any:
         def fn(run: StepRun) -> str:

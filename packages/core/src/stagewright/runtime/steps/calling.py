@@ -71,7 +71,9 @@ async def called(
             return CutOff(error, goes_on=thread is not None and not thread.is_finished)
         return Raised(error)
     except BodyRaisedError as raised:
-        return _raised(raised.error)
+        # Ctrl-C never reaches a thread, and raised on the loop it would end everything that runs there.
+        ends_the_loop = isinstance(raised.error, KeyboardInterrupt | GeneratorExit)
+        return _raised(raised if ends_the_loop else raised.error)
     except BaseException as error:
         return _raised(error)
 
