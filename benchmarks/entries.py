@@ -137,6 +137,7 @@ _BATCHED: Mapping[str, Any] = {"batched": True}
 def _steps(sizes: Sizes) -> list[Entry]:
     return [
         Entry("Stagewright", f"{_OWN}:steps", "postgresql", sizes.steps),
+        Entry("floor", f"{_OWN}:steps_floor", "postgresql", sizes.steps),
         Entry("DBOS, async", f"{_DBOS}:steps", "postgresql", sizes.steps, {"way": "async"}),
         Entry("DBOS, sync", f"{_DBOS}:steps", "postgresql", sizes.steps, {"way": "sync"}),
         Entry("Restate", f"{_RESTATE}:steps", "none", sizes.steps),

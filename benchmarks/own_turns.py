@@ -12,6 +12,7 @@ from benchmarks.postgres_floor import open_floor
 from benchmarks.run_tables import RunTables, open_tables
 from benchmarks.stagewright_runs import open_stagewright
 from benchmarks.step_replay import open_steps
+from benchmarks.steps_floor import open_steps_floor
 from benchmarks.three_stage_flow import first_input
 
 from stagewright import Kernel, StageContext, Workflow, define_stage, define_workflow, open_kernel
@@ -28,6 +29,7 @@ __all__ = [
     "idle_three_stages",
     "resident",
     "steps",
+    "steps_floor",
     "three_stages",
 ]
 
@@ -209,6 +211,22 @@ def steps(request: Request) -> Figures:
             while not pace.is_found:
                 cost = await take(pace.size)
                 pace.note(Figures(cost.steps, cost.first / 1e3, more={"replay_ms": cost.replay}))
+        return pace.figures
+
+    return asyncio.run(measure())
+
+
+def steps_floor(request: Request) -> Figures:
+    """The two writes of each of so many steps, by asyncpg alone."""
+
+    async def measure() -> Figures:
+        pace = Pace(request, _STEPS_FIRST)
+        # The kernel makes the tables.
+        async with open_steps(request.url), open_steps_floor(request.url) as take:
+            while not pace.is_found:
+                watch = Stopwatch()
+                assert await take(pace.size) == sum(range(pace.size))
+                pace.note(watch.stop(pace.size))
         return pace.figures
 
     return asyncio.run(measure())
