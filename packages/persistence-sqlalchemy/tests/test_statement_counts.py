@@ -226,9 +226,12 @@ async def test_looking_for_work_in_vain_costs_one_statement_for_each_kind(
     kernel = make_kernel(database, _flow())
     await kernel.dispatch(ClaimPendingRuns("worker"))
     await kernel.dispatch(ClaimJobs("worker"))
+    # asyncpg tells of a statement a moment after its answer.
+    await asyncio.sleep(0.01)
     sent.texts.clear()
     await kernel.dispatch(ClaimPendingRuns("worker"))
     await kernel.dispatch(ClaimJobs("worker"))
+    await asyncio.sleep(0.01)
     assert len(sent.statements) == 2, sent.shown()
 
 
