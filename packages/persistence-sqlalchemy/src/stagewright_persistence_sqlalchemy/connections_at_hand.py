@@ -20,9 +20,8 @@ _OPTION: Final = "stagewright_connections_at_hand"
 
 _AT_HAND_FOR: Final = 0.1
 _AWAY_FOR: Final = 1.0
-
-
 _of_parents: Final[list["TakenConnection"]] = []
+"""What a forked child keeps of its parent's as long as it lives."""
 
 
 @dataclass(slots=True)
@@ -104,8 +103,8 @@ class ConnectionsAtHand:
         loop = asyncio.get_running_loop()
         now = taken.used_at = loop.time()
         is_of_the_pool = taken.pool is self._engine.pool and taken.connection.is_valid
-        is_full = len(self._idle) >= self._most or self.has_waiting
-        if is_full or not is_of_the_pool or now - taken.taken_at > _AWAY_FOR:
+        has_room = len(self._idle) < self._most and not self.has_waiting
+        if not (has_room and is_of_the_pool) or now - taken.taken_at > _AWAY_FOR:
             taken.connection.close()
             return
         self._idle.append(taken)

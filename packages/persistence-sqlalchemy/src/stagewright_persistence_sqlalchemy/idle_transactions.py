@@ -12,7 +12,7 @@ __all__ = ["MARIADB_LIMIT", "POSTGRES_LIMIT", "limit_idle_transactions"]
 _SECONDS: Final = 60
 _SETTING: Final = "idle_in_transaction_session_timeout"
 
-# What the role, the database or the URL has chosen stays.
+# Another limit of the role's, the database's or the URL's stays; 0 can't be told from none being set.
 POSTGRES_LIMIT: Final = (
     f"set_config('{_SETTING}', CASE current_setting('{_SETTING}') WHEN '0' THEN '{_SECONDS}s' "
     f"ELSE current_setting('{_SETTING}') END, false)"

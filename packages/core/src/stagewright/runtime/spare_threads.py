@@ -1,10 +1,11 @@
 """Daemon threads that are used again: starting one costs more than most of the calls that need one."""
 
-import os
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Final
+
+from stagewright.system import HomeProcess
 
 __all__ = ["SpareThreads"]
 
@@ -22,13 +23,13 @@ class SpareThreads:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._free: list[_Spare] = []
-        self._process = os.getpid()
+        self._home = HomeProcess()
 
     def start(self, work: Work, *, name: str) -> None:
         """Do something in a thread of this name."""
-        if self._process != os.getpid():
+        if not self._home.is_here:
             # A forked child has none of its parent's threads, and perhaps a lock that one of them held.
-            self._lock, self._free, self._process = threading.Lock(), [], os.getpid()
+            self._lock, self._free, self._home = threading.Lock(), [], HomeProcess()
         with self._lock:
             thread = self._free.pop() if self._free else None
         if thread is None:
